@@ -1,0 +1,178 @@
+//! `bucket`: the generic cell rate algorithm, one instant per key.
+//!
+//! The stored instant (the theoretical arrival time, `tat`) is when the bucket is full again. A
+//! unit costs `per / max` of time, kept to 2⁻³² µs and rounded up, so the long-run rate is never
+//! above `max / per` and less than a billionth below it.
+
+use crate::decision::{Standing, Verdict};
+use crate::limit::{Cost, Quota};
+use crate::refund::Refund;
+use crate::state::Spend;
+use crate::time::{Instant, Span};
+
+const FRACTION_BITS: u32 = 32;
+
+/// An instant to 2⁻³² µs.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub struct FineInstant {
+    pub micros: i64,
+    pub fraction: u32,
+}
+
+/// A length of time in units of 2⁻³² µs.
+pub type FineSpan = u128;
+
+/// The time one unit costs.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Emission(FineSpan);
+
+impl Emission {
+    /// For rules that are not buckets.
+    pub(crate) const NONE: Self = Self(0);
+
+    pub(crate) fn of(per: Span, max: u64) -> Self {
+        let per = (per.as_micros() as u128) << FRACTION_BITS;
+        // Nothing is emitted when max is 0; `Quota::max` is 0 then too, so nothing fits.
+        Self(if max == 0 { per } else { per.div_ceil(u128::from(max)) })
+    }
+
+    fn times(self, units: u64) -> FineSpan {
+        self.0.saturating_mul(u128::from(units))
+    }
+}
+
+impl FineInstant {
+    pub fn from_instant(at: Instant) -> Self {
+        Self { micros: at.as_micros(), fraction: 0 }
+    }
+
+    fn fine(self) -> i128 {
+        (i128::from(self.micros) << FRACTION_BITS) | i128::from(self.fraction)
+    }
+
+    /// Saturates at the ends of `Instant`.
+    fn from_fine(fine: i128) -> Self {
+        match i64::try_from(fine >> FRACTION_BITS) {
+            Ok(micros) => Self { micros, fraction: fine as u32 },
+            Err(_) if fine < 0 => Self { micros: i64::MIN, fraction: 0 },
+            Err(_) => Self { micros: i64::MAX, fraction: u32::MAX },
+        }
+    }
+
+    pub fn plus(self, span: FineSpan) -> Self {
+        Self::from_fine(self.fine().saturating_add(i128::try_from(span).unwrap_or(i128::MAX)))
+    }
+
+    fn minus(self, span: FineSpan) -> Self {
+        Self::from_fine(self.fine().saturating_sub(i128::try_from(span).unwrap_or(i128::MAX)))
+    }
+
+    /// Zero when `earlier` is not earlier.
+    pub fn since(self, earlier: Self) -> FineSpan {
+        u128::try_from(self.fine().saturating_sub(earlier.fine())).unwrap_or(0)
+    }
+
+    /// The first whole microsecond not before `self`.
+    pub fn ceil(self) -> Instant {
+        Instant::from_micros(self.micros).plus_micros(i64::from(self.fraction > 0))
+    }
+}
+
+/// The state of one key. `refunded` is the time given back since the key was last idle; only keys
+/// that ever had a refund pay for it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Bucket {
+    pub tat: FineInstant,
+    pub refunded: Option<Box<FineSpan>>,
+}
+
+impl Bucket {
+    pub(crate) fn fresh(now: Instant) -> Self {
+        Self { tat: FineInstant::from_instant(now), refunded: None }
+    }
+
+    fn refunded(&self) -> FineSpan {
+        self.refunded.as_deref().copied().unwrap_or(0)
+    }
+
+    /// From here on the key is as if new, and no receipt for it is worth anything: every receipt's
+    /// `tat` was at most today's plus what was given back since.
+    pub(crate) fn expires_at(&self) -> Instant {
+        self.tat.plus(self.refunded()).ceil()
+    }
+}
+
+pub(crate) fn stand(state: Option<&Bucket>, quota: Quota, now: Instant, cost: Cost) -> Standing {
+    let at = FineInstant::from_instant(now);
+    let tat = state.map_or(at, |bucket| bucket.tat.max(at));
+    let held = tat.since(at);
+    let emission = quota.emission;
+    let tolerance = emission.times(quota.max);
+    let wanted = emission.times(u64::from(cost.get()));
+    let verdict = if u64::from(cost.get()) > quota.max {
+        Verdict::Never
+    } else if held.saturating_add(wanted) <= tolerance {
+        Verdict::Fits
+    } else {
+        Verdict::At(tat.minus(tolerance - wanted).ceil())
+    };
+    standing(tat, held, quota, verdict, now)
+}
+
+fn standing(
+    tat: FineInstant,
+    held: FineSpan,
+    quota: Quota,
+    verdict: Verdict,
+    now: Instant,
+) -> Standing {
+    let used = match quota.emission {
+        Emission(0) => 0,
+        Emission(unit) => u64::try_from(held.div_ceil(unit)).unwrap_or(u64::MAX),
+    };
+    Standing {
+        max: quota.max,
+        used,
+        remaining: quota.max.saturating_sub(used),
+        resets_at: tat.ceil().max(now),
+        verdict,
+    }
+}
+
+pub(crate) fn spend(
+    bucket: &mut Bucket,
+    quota: Quota,
+    now: Instant,
+    cost: Cost,
+) -> (Standing, Spend) {
+    if bucket.expires_at() <= now {
+        *bucket = Bucket::fresh(now);
+    }
+    let at = FineInstant::from_instant(now);
+    let spent = quota.emission.times(u64::from(cost.get()));
+    bucket.tat = bucket.tat.max(at).plus(spent);
+    let standing = standing(bucket.tat, bucket.tat.since(at), quota, Verdict::Fits, now);
+    let refunded_before = bucket.refunded();
+    (standing, Spend::Bucket { tat_after: bucket.tat, spent, refunded_before })
+}
+
+/// Gives back no more than what of this spend still weighs on the key: not what time has already
+/// given back, nor what other refunds have.
+pub(crate) fn refund(
+    bucket: &mut Bucket,
+    tat_after: FineInstant,
+    spent: FineSpan,
+    refunded_before: FineSpan,
+    now: Instant,
+) -> Refund {
+    let at = FineInstant::from_instant(now);
+    let refunds_since = bucket.refunded().saturating_sub(refunded_before);
+    let still_owed = tat_after.since(at).saturating_sub(refunds_since);
+    let give = spent.min(still_owed).min(bucket.tat.since(at));
+    if give == 0 {
+        return Refund::Expired;
+    }
+    bucket.tat = bucket.tat.minus(give);
+    bucket.refunded = Some(Box::new(bucket.refunded().saturating_add(give)));
+    Refund::Done
+}

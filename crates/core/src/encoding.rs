@@ -1,0 +1,222 @@
+//! Bytes of states and spends, for stores and receipts: a kind byte, then LEB128 integers.
+//!
+//! Decoding takes any bytes and never panics; what it accepts, it encodes back to itself.
+
+use std::fmt;
+
+use crate::bucket::{Bucket, FineInstant, FineSpan};
+use crate::fixed::Fixed;
+use crate::limit::MAX_BUCKETS;
+use crate::sliding::{Counted, Sliding};
+use crate::state::{Spend, State};
+use crate::time::{Instant, Span};
+
+const FIXED: u8 = 1;
+const SLIDING: u8 = 2;
+const BUCKET: u8 = 3;
+const BUCKET_REFUNDED: u8 = 4;
+
+/// The bytes are not what this version writes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Malformed;
+
+impl fmt::Display for Malformed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("malformed bytes: written by another version, or damaged")
+    }
+}
+
+impl std::error::Error for Malformed {}
+
+/// Appends integers and byte strings.
+#[derive(Debug)]
+pub struct Writer<'a>(pub &'a mut Vec<u8>);
+
+impl Writer<'_> {
+    pub fn byte(&mut self, byte: u8) {
+        self.0.push(byte);
+    }
+
+    pub fn uint(&mut self, mut value: u128) {
+        while value >= 0x80 {
+            self.0.push(value as u8 | 0x80);
+            value >>= 7;
+        }
+        self.0.push(value as u8);
+    }
+
+    /// Zigzag, so that instants before the epoch stay short.
+    pub fn instant(&mut self, at: Instant) {
+        let micros = at.as_micros();
+        self.uint(u128::from(((micros << 1) ^ (micros >> 63)) as u64));
+    }
+
+    pub fn bytes(&mut self, bytes: &[u8]) {
+        self.uint(bytes.len() as u128);
+        self.0.extend_from_slice(bytes);
+    }
+
+    pub fn state(&mut self, state: &State) {
+        match state {
+            State::Fixed(fixed) => {
+                self.byte(FIXED);
+                self.instant(fixed.ends_at);
+                self.uint(u128::from(fixed.count));
+            }
+            State::Sliding(sliding) => {
+                self.byte(SLIDING);
+                self.uint(sliding.lifetime.as_micros() as u128);
+                self.uint(sliding.buckets.len() as u128);
+                let mut before: Option<Instant> = None;
+                for bucket in &sliding.buckets {
+                    match before {
+                        None => self.instant(bucket.starts_at),
+                        Some(before) => self.uint(bucket.starts_at.micros_since(before) as u128),
+                    }
+                    self.uint(u128::from(bucket.count));
+                    before = Some(bucket.starts_at);
+                }
+            }
+            State::Bucket(bucket) => {
+                self.byte(if bucket.refunded.is_some() { BUCKET_REFUNDED } else { BUCKET });
+                self.fine_instant(bucket.tat);
+                if let Some(refunded) = &bucket.refunded {
+                    self.uint(**refunded);
+                }
+            }
+        }
+    }
+
+    pub fn spend(&mut self, spend: &Spend) {
+        match spend {
+            Spend::Fixed { ends_at } => {
+                self.byte(FIXED);
+                self.instant(*ends_at);
+            }
+            Spend::Sliding { starts_at, leaves_at } => {
+                self.byte(SLIDING);
+                self.instant(*starts_at);
+                self.instant(*leaves_at);
+            }
+            Spend::Bucket { tat_after, spent, refunded_before } => {
+                self.byte(BUCKET);
+                self.fine_instant(*tat_after);
+                self.uint(*spent);
+                self.uint(*refunded_before);
+            }
+        }
+    }
+
+    fn fine_instant(&mut self, at: FineInstant) {
+        self.instant(Instant::from_micros(at.micros));
+        self.uint(u128::from(at.fraction));
+    }
+}
+
+/// Reads back what a [`Writer`] wrote.
+#[derive(Debug)]
+pub struct Reader<'a>(pub &'a [u8]);
+
+impl<'a> Reader<'a> {
+    pub fn byte(&mut self) -> Result<u8, Malformed> {
+        let (first, rest) = self.0.split_first().ok_or(Malformed)?;
+        self.0 = rest;
+        Ok(*first)
+    }
+
+    /// At most 19 bytes; a longer or padded form is refused, so that each value has one form.
+    pub fn uint(&mut self) -> Result<u128, Malformed> {
+        let mut value: u128 = 0;
+        for shift in (0..128).step_by(7) {
+            let byte = self.byte()?;
+            let part = u128::from(byte & 0x7f);
+            if (part << shift) >> shift != part || (byte == 0 && shift > 0) {
+                return Err(Malformed);
+            }
+            value |= part << shift;
+            if byte & 0x80 == 0 {
+                return Ok(value);
+            }
+        }
+        Err(Malformed)
+    }
+
+    pub fn u64(&mut self) -> Result<u64, Malformed> {
+        u64::try_from(self.uint()?).map_err(|_| Malformed)
+    }
+
+    pub fn instant(&mut self) -> Result<Instant, Malformed> {
+        let zigzag = self.u64()?;
+        Ok(Instant::from_micros((zigzag >> 1) as i64 ^ -((zigzag & 1) as i64)))
+    }
+
+    pub fn bytes(&mut self) -> Result<&'a [u8], Malformed> {
+        let length = usize::try_from(self.uint()?).map_err(|_| Malformed)?;
+        let (bytes, rest) = self.0.split_at_checked(length).ok_or(Malformed)?;
+        self.0 = rest;
+        Ok(bytes)
+    }
+
+    /// Everything must have been read.
+    pub fn end(self) -> Result<(), Malformed> {
+        if self.0.is_empty() { Ok(()) } else { Err(Malformed) }
+    }
+
+    pub fn state(&mut self) -> Result<State, Malformed> {
+        Ok(match self.byte()? {
+            FIXED => State::Fixed(Fixed { ends_at: self.instant()?, count: self.u64()? }),
+            SLIDING => State::Sliding(Box::new(self.sliding()?)),
+            BUCKET => State::Bucket(Bucket { tat: self.fine_instant()?, refunded: None }),
+            BUCKET_REFUNDED => State::Bucket(Bucket {
+                tat: self.fine_instant()?,
+                refunded: Some(Box::new(self.uint()?)),
+            }),
+            _ => return Err(Malformed),
+        })
+    }
+
+    fn sliding(&mut self) -> Result<Sliding, Malformed> {
+        let lifetime = i64::try_from(self.u64()?).ok().and_then(Span::from_micros);
+        let lifetime = lifetime.ok_or(Malformed)?;
+        let length = self.u64()?;
+        // One more than the window holds: the bucket that is just leaving.
+        if length > MAX_BUCKETS as u64 + 1 {
+            return Err(Malformed);
+        }
+        let mut buckets: Vec<Counted> = Vec::with_capacity(length as usize);
+        for _ in 0..length {
+            let starts_at = match buckets.last() {
+                None => self.instant()?,
+                Some(before) => {
+                    let gap = i64::try_from(self.u64()?).map_err(|_| Malformed)?;
+                    let starts_at = before.starts_at.as_micros().checked_add(gap);
+                    match starts_at {
+                        Some(starts_at) if gap > 0 => Instant::from_micros(starts_at),
+                        _ => return Err(Malformed),
+                    }
+                }
+            };
+            buckets.push(Counted { starts_at, count: self.u64()? });
+        }
+        Ok(Sliding { lifetime, buckets })
+    }
+
+    pub fn spend(&mut self) -> Result<Spend, Malformed> {
+        Ok(match self.byte()? {
+            FIXED => Spend::Fixed { ends_at: self.instant()? },
+            SLIDING => Spend::Sliding { starts_at: self.instant()?, leaves_at: self.instant()? },
+            BUCKET => {
+                let tat_after = self.fine_instant()?;
+                let spent: FineSpan = self.uint()?;
+                Spend::Bucket { tat_after, spent, refunded_before: self.uint()? }
+            }
+            _ => return Err(Malformed),
+        })
+    }
+
+    fn fine_instant(&mut self) -> Result<FineInstant, Malformed> {
+        let micros = self.instant()?.as_micros();
+        let fraction = u32::try_from(self.uint()?).map_err(|_| Malformed)?;
+        Ok(FineInstant { micros, fraction })
+    }
+}

@@ -1,0 +1,32 @@
+//! Taking one spend back, without ever leaving a key better off than if it had not been spent.
+
+use crate::limit::Cost;
+use crate::state::{Spend, State};
+use crate::time::Instant;
+use crate::{bucket, fixed, sliding};
+
+/// What became of a refund in one limit.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Refund {
+    Done,
+    /// The window, bucket or debt it was counted in is gone: there is nothing left to give.
+    Expired,
+}
+
+/// Takes `spend` back from `state`. The caller makes sure that this happens once.
+pub fn refund(state: &mut State, spend: &Spend, cost: Cost, now: Instant) -> Refund {
+    let now = now.decidable();
+    match (state, spend) {
+        (State::Fixed(state), Spend::Fixed { ends_at }) => {
+            fixed::refund(state, *ends_at, cost, now)
+        }
+        (State::Sliding(state), Spend::Sliding { starts_at, leaves_at }) => {
+            sliding::refund(state, *starts_at, *leaves_at, cost, now)
+        }
+        (State::Bucket(state), Spend::Bucket { tat_after, spent, refunded_before }) => {
+            bucket::refund(state, *tat_after, *spent, *refunded_before, now)
+        }
+        // Another algorithm counts under another key, so this receipt's count is gone.
+        _ => Refund::Expired,
+    }
+}

@@ -1,0 +1,68 @@
+//! What a store keeps for one key, and what a receipt says of one spend.
+
+use crate::bucket::{Bucket, FineInstant, FineSpan};
+use crate::fixed::Fixed;
+use crate::limit::Rule;
+use crate::sliding::Sliding;
+use crate::time::Instant;
+
+/// The state of one key. It knows when it may be forgotten without knowing its limit.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum State {
+    Fixed(Fixed),
+    /// Boxed: most keys are not sliding, and all pay for the largest variant.
+    Sliding(Box<Sliding>),
+    Bucket(Bucket),
+}
+
+/// Where one spend was counted: enough to take exactly that back.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Spend {
+    Fixed { ends_at: Instant },
+    Sliding { starts_at: Instant, leaves_at: Instant },
+    Bucket { tat_after: FineInstant, spent: FineSpan, refunded_before: FineSpan },
+}
+
+impl State {
+    pub fn fresh(rule: &Rule, now: Instant) -> Self {
+        match rule {
+            Rule::Fixed(window) => Self::Fixed(Fixed::fresh(window, now)),
+            Rule::Sliding { per, resolution } => {
+                Self::Sliding(Box::new(Sliding::fresh(*per, *resolution)))
+            }
+            Rule::Bucket { .. } => Self::Bucket(Bucket::fresh(now)),
+        }
+    }
+
+    /// From this instant on the key behaves as if it had never been used.
+    pub fn expires_at(&self) -> Instant {
+        match self {
+            Self::Fixed(fixed) => fixed.ends_at,
+            Self::Sliding(sliding) => sliding.expires_at(),
+            Self::Bucket(bucket) => bucket.expires_at(),
+        }
+    }
+
+    /// The latest instant this state is known to have seen; a clock that shows less is behind.
+    pub(crate) fn latest(&self, rule: &Rule, now: Instant) -> Instant {
+        match (self, rule) {
+            (Self::Fixed(fixed), Rule::Fixed(window)) if fixed.ends_at > now => {
+                window.start_before(fixed.ends_at)
+            }
+            (Self::Sliding(sliding), _) => sliding.latest(),
+            // A bucket needs none: to it, an earlier clock only means a longer wait.
+            _ => Instant::MIN,
+        }
+    }
+}
+
+impl Spend {
+    /// From this instant on a refund of it gives nothing back.
+    pub fn expires_at(&self) -> Instant {
+        match self {
+            Self::Fixed { ends_at } => *ends_at,
+            Self::Sliding { leaves_at, .. } => *leaves_at,
+            Self::Bucket { tat_after, .. } => tat_after.ceil(),
+        }
+    }
+}

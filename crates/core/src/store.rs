@@ -1,0 +1,195 @@
+//! What a store is asked and what it answers: plain data, shared by every store.
+
+use std::error::Error;
+use std::fmt;
+
+use crate::decide::{Claim, Intent};
+use crate::decision::Decision;
+use crate::limit::Cost;
+use crate::state::Spend;
+use crate::time::Instant;
+
+/// Gives `now`. The only way time enters a store.
+pub trait Clock: Send + Sync + fmt::Debug {
+    fn now(&self) -> Instant;
+}
+
+/// One request: a cost against several keys, all or nothing.
+#[derive(Clone, Copy, Debug)]
+pub struct Ask<'a> {
+    pub intent: Intent,
+    pub cost: Cost,
+    pub durability: Durability,
+    /// Claims on distinct keys.
+    pub claims: &'a [KeyedClaim<'a>],
+}
+
+/// A claim and the key it counts under.
+#[derive(Clone, Copy, Debug)]
+pub struct KeyedClaim<'a> {
+    pub claim: Claim<'a>,
+    pub key: &'a [u8],
+}
+
+/// When an allowed decision is answered.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Durability {
+    /// At once; a crash may forget the last moments, within the store's documented bound.
+    #[default]
+    Interval,
+    /// After it is on disk.
+    Sync,
+}
+
+/// Names one spend for ever: the run of the store that decided it, and its place in that run.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct SpendId {
+    pub run: u64,
+    pub sequence: u64,
+}
+
+/// A decision, and the name of its spend if it was allowed and counted.
+#[derive(Clone, Debug)]
+pub struct Decided {
+    pub decision: Decision,
+    pub spend_id: Option<SpendId>,
+}
+
+/// Everything needed to take one decision's spend back.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Receipt {
+    pub id: SpendId,
+    pub cost: Cost,
+    /// Each key with what was counted under it.
+    pub spends: Vec<(Vec<u8>, Spend)>,
+}
+
+impl Receipt {
+    /// From this instant on there is nothing left to give back.
+    pub fn expires_at(&self) -> Instant {
+        self.spends.iter().map(|(_, spend)| spend.expires_at()).max().unwrap_or(Instant::MIN)
+    }
+}
+
+/// What became of a refund.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Refunded {
+    Done,
+    /// This receipt was given back before.
+    Already,
+    /// Its windows are over.
+    Expired,
+    /// A crash forgot the spend, so there is nothing to give back.
+    Forgotten,
+}
+
+/// An answer kept for replay under an idempotency key.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Record {
+    /// Of the request: the same key with another request is a mistake of the caller.
+    pub fingerprint: Vec<u8>,
+    pub body: Vec<u8>,
+}
+
+/// What came of a request made under an idempotency key.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Once<T> {
+    /// Decided now. It was recorded if it had an effect.
+    Fresh(T),
+    /// Decided before: the recorded answer.
+    Replay(Record),
+}
+
+/// One version of a policy, as kept for audit.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct PolicyVersion {
+    pub name: String,
+    pub version: u64,
+    /// `None`: this version deleted the policy.
+    pub document: Option<String>,
+    pub created_by: String,
+    pub created_at: Instant,
+}
+
+/// One subject's own maximum for one limit.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Override {
+    pub policy: String,
+    pub limit: String,
+    /// The values the limit counts by, encoded as in its keys.
+    pub values: Vec<u8>,
+    /// The attributes as people read them; private ones are hashed.
+    pub subject: String,
+    pub max: u64,
+    pub created_by: String,
+    pub created_at: Instant,
+}
+
+/// An access token, known only by its hash.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Token {
+    pub hash: Vec<u8>,
+    pub name: String,
+    pub scope: String,
+    pub created_at: Instant,
+}
+
+/// Everything but counts that a store keeps in force.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Catalogue {
+    /// The newest version of each policy, deleted ones included.
+    pub policies: Vec<PolicyVersion>,
+    pub overrides: Vec<Override>,
+    pub tokens: Vec<Token>,
+    /// Made once per store: the key for receipts and private attributes.
+    pub secret: Vec<u8>,
+}
+
+/// The store could not answer. Refusals are not errors.
+#[derive(Debug, Clone)]
+pub struct StoreError {
+    kind: StoreErrorKind,
+    message: String,
+    source: Option<std::sync::Arc<dyn Error + Send + Sync>>,
+}
+
+/// Why the store could not answer.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum StoreErrorKind {
+    /// It is down, full or read-only.
+    Unavailable,
+    /// It did not answer in time.
+    Timeout,
+    /// Somebody else holds what it needs.
+    Contended,
+    /// What it holds is not what it wrote.
+    Corrupt,
+}
+
+impl StoreError {
+    pub fn new(kind: StoreErrorKind, message: impl Into<String>) -> Self {
+        Self { kind, message: message.into(), source: None }
+    }
+
+    #[must_use]
+    pub fn with_source(mut self, source: impl Error + Send + Sync + 'static) -> Self {
+        self.source = Some(std::sync::Arc::new(source));
+        self
+    }
+
+    pub fn kind(&self) -> StoreErrorKind {
+        self.kind
+    }
+}
+
+impl fmt::Display for StoreError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.message)
+    }
+}
+
+impl Error for StoreError {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        self.source.as_deref().map(|source| source as _)
+    }
+}

@@ -1,0 +1,142 @@
+//! Opening the file: exclusive, ours, sound, migrated; and reading the counts back.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use rusqlite::{Connection, OpenFlags, params};
+use tollgate_core::store::StoreError;
+use tollgate_core::{Instant, Reader};
+
+use crate::error::{damaged, foreign, unusable};
+use crate::shards::Shards;
+
+mod migrations {
+    #![allow(unreachable_pub)]
+    refinery::embed_migrations!("migrations");
+}
+
+/// "Toll" in ASCII: how a file of ours is told from another program's.
+const APPLICATION_ID: i32 = 0x546f_6c6c;
+/// A process that was just told to stop may need a moment to let go of the file.
+const LOCK_WAIT: Duration = Duration::from_millis(500);
+
+/// Where the store lives.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) enum Place {
+    Memory,
+    File(PathBuf),
+}
+
+impl Place {
+    /// For messages.
+    pub(crate) fn path(&self) -> &Path {
+        match self {
+            Self::Memory => Path::new(":memory:"),
+            Self::File(path) => path,
+        }
+    }
+}
+
+pub(crate) fn open(place: &Place) -> Result<Connection, StoreError> {
+    let path = place.path();
+    let fail = |error| unusable(path, error);
+    let mut connection = match place {
+        Place::Memory => Connection::open_in_memory().map_err(fail)?,
+        Place::File(path) => {
+            let flags = OpenFlags::SQLITE_OPEN_READ_WRITE
+                | OpenFlags::SQLITE_OPEN_CREATE
+                | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+            Connection::open_with_flags(path, flags).map_err(fail)?
+        }
+    };
+    connection.busy_timeout(LOCK_WAIT).map_err(fail)?;
+    connection.pragma_update(None, "locking_mode", "exclusive").map_err(fail)?;
+    refuse_foreign(&connection, path)?;
+    connection.pragma_update(None, "journal_mode", "wal").map_err(fail)?;
+    connection.pragma_update(None, "synchronous", "full").map_err(fail)?;
+    // Takes the exclusive lock now, not at the first write.
+    connection.execute_batch("begin immediate; commit").map_err(fail)?;
+    migrate(&mut connection, path)?;
+    connection.pragma_update(None, "application_id", APPLICATION_ID).map_err(fail)?;
+    connection.set_prepared_statement_cache_capacity(64);
+    Ok(connection)
+}
+
+fn refuse_foreign(connection: &Connection, path: &Path) -> Result<(), StoreError> {
+    let fail = |error| unusable(path, error);
+    let id: i32 =
+        connection.pragma_query_value(None, "application_id", |row| row.get(0)).map_err(fail)?;
+    let tables: i64 = connection
+        .query_row("select count(*) from sqlite_schema", [], |row| row.get(0))
+        .map_err(fail)?;
+    // A start that was cut short may leave tables before the mark: ours have a migration history.
+    let ours: i64 = connection
+        .query_row(
+            "select count(*) from sqlite_schema where name = 'refinery_schema_history'",
+            [],
+            |row| row.get(0),
+        )
+        .map_err(fail)?;
+    if (id == 0 && (tables == 0 || ours == 1)) || id == APPLICATION_ID {
+        Ok(())
+    } else {
+        Err(foreign(path))
+    }
+}
+
+fn migrate(connection: &mut Connection, path: &Path) -> Result<(), StoreError> {
+    migrations::migrations::runner()
+        .run(connection)
+        .map_err(|error| damaged(path, "a schema").with_source(error))?;
+    Ok(())
+}
+
+/// Reads every count back into memory.
+pub(crate) fn load_counts(
+    connection: &Connection,
+    path: &Path,
+    shards: &Shards,
+) -> Result<(), StoreError> {
+    let fail = |error| unusable(path, error);
+    let mut statement = connection.prepare("select key, state from counter").map_err(fail)?;
+    let mut rows = statement.query([]).map_err(fail)?;
+    while let Some(row) = rows.next().map_err(fail)? {
+        let key = row.get_ref(0).map_err(fail)?.as_blob().map_err(|_| damaged(path, "a key"))?;
+        let state = row.get_ref(1).map_err(fail)?.as_blob();
+        let state = state.map_err(|_| damaged(path, "a count"))?;
+        let mut reader = Reader(state);
+        let state = reader.state().map_err(|_| damaged(path, "a count"))?;
+        reader.end().map_err(|_| damaged(path, "a count"))?;
+        shards.load(key.into(), state);
+    }
+    Ok(())
+}
+
+/// The instant up to which idle keys were ever removed: no decision may be made before it.
+pub(crate) fn load_swept_at(connection: &Connection, path: &Path) -> Result<Instant, StoreError> {
+    let micros =
+        connection.query_row("select value from setting where name = 'swept_at'", [], |row| {
+            row.get::<_, i64>(0)
+        });
+    match micros {
+        Ok(micros) => Ok(Instant::from_micros(micros)),
+        Err(rusqlite::Error::QueryReturnedNoRows) => Ok(Instant::MIN),
+        Err(error) => Err(unusable(path, error)),
+    }
+}
+
+/// Notes that a run began. Its spends are named by `run`.
+pub(crate) fn begin_run(
+    connection: &Connection,
+    path: &Path,
+    run: u64,
+    now: Instant,
+) -> Result<(), StoreError> {
+    connection
+        .execute(
+            "insert into run (id, started_at, committed_sequence) values (?1, ?2, 0)",
+            params![run.cast_signed(), now.as_micros()],
+        )
+        .map_err(|error| unusable(path, error))?;
+    Ok(())
+}

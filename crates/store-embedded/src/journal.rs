@@ -1,0 +1,229 @@
+//! The queue between decisions and the file.
+//!
+//! A decision appends all its changes as one item while its shards are locked, so the queue is in
+//! the order of decisions and every cut of it is a moment that really was. The keeper takes
+//! everything there is and commits it at once.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+use parking_lot::{Condvar, Mutex};
+use tokio::sync::oneshot;
+use tollgate_core::store::{Durability, StoreError};
+use tollgate_core::{Instant, Reader, State, Writer};
+
+use crate::error::stopped;
+use crate::keeper::Job;
+
+/// How long changes that nobody waits for are gathered before they are committed.
+const GATHER: Duration = Duration::from_millis(50);
+/// What a crash may forget. Once the oldest change is older than this, answers wait for the file.
+const MAX_LOSS_MICROS: i64 = 100_000;
+
+const REMOVED: u8 = 0;
+const CHANGED: u8 = 1;
+
+pub(crate) type Waiter = oneshot::Sender<Result<(), StoreError>>;
+/// Resolves when the change is on disk.
+pub(crate) type Committed = oneshot::Receiver<Result<(), StoreError>>;
+
+pub(crate) struct Journal {
+    queue: Mutex<Queue>,
+    work: Condvar,
+    /// Mirrors "closing, or has a failure", so that a check need not take the lock to ask.
+    failing: AtomicBool,
+    /// False for `memory:`: then counts are never written.
+    keeps_counts: bool,
+    /// Sequence of decisions where the queue does not give one.
+    unqueued_sequence: AtomicU64,
+}
+
+#[derive(Default)]
+struct Queue {
+    changes: Vec<u8>,
+    /// Of the last decision appended.
+    sequence: u64,
+    /// When the oldest change in `changes` was decided.
+    oldest: Option<Instant>,
+    /// The same for what the keeper is committing now.
+    oldest_in_flight: Option<Instant>,
+    waiters: Vec<Waiter>,
+    jobs: Vec<Job>,
+    closing: bool,
+    /// Set while the file cannot be written.
+    failure: Option<StoreError>,
+}
+
+/// What the keeper woke up for.
+pub(crate) enum Work {
+    Jobs(Vec<Job>),
+    /// Nothing to do but housekeeping.
+    Idle,
+    Close(Vec<Job>),
+}
+
+/// Everything decided up to one moment and not yet committed.
+pub(crate) struct Cut {
+    pub(crate) changes: Vec<u8>,
+    pub(crate) sequence: u64,
+    pub(crate) waiters: Vec<Waiter>,
+}
+
+impl Journal {
+    pub(crate) fn new(keeps_counts: bool) -> Self {
+        Self {
+            queue: Mutex::default(),
+            work: Condvar::new(),
+            failing: AtomicBool::new(false),
+            keeps_counts,
+            unqueued_sequence: AtomicU64::new(0),
+        }
+    }
+
+    /// An error once closed, and while the last commit failed and none has succeeded since.
+    pub(crate) fn healthy(&self) -> Result<(), StoreError> {
+        if !self.failing.load(Ordering::Relaxed) {
+            return Ok(());
+        }
+        let queue = self.queue.lock();
+        if queue.closing { Err(stopped()) } else { queue.failure.clone().map_or(Ok(()), Err) }
+    }
+
+    /// Appends one decision. Call it with the shards of `states` locked.
+    pub(crate) fn append<'a>(
+        &self,
+        states: impl Iterator<Item = (&'a [u8], &'a State)>,
+        durability: Durability,
+        now: Instant,
+    ) -> (u64, Option<Committed>) {
+        if !self.keeps_counts {
+            return (self.unqueued_sequence.fetch_add(1, Ordering::Relaxed) + 1, None);
+        }
+        let mut queue = self.queue.lock();
+        queue.sequence += 1;
+        if queue.closing {
+            // Nobody will commit it: the waiter's other end is gone, and its caller told so.
+            return (queue.sequence, Some(oneshot::channel().1));
+        }
+        for (key, state) in states {
+            let mut writer = Writer(&mut queue.changes);
+            writer.bytes(key);
+            writer.byte(CHANGED);
+            writer.state(state);
+        }
+        let first = queue.oldest.is_none();
+        let oldest = *queue.oldest.get_or_insert(now);
+        let oldest = queue.oldest_in_flight.unwrap_or(oldest);
+        let late = now.micros_since(oldest) > MAX_LOSS_MICROS;
+        let committed = (durability == Durability::Sync || late).then(|| {
+            let (waiter, committed) = oneshot::channel();
+            queue.waiters.push(waiter);
+            committed
+        });
+        if first || committed.is_some() {
+            self.work.notify_one();
+        }
+        (queue.sequence, committed)
+    }
+
+    /// Appends the removal of a key. Call it with the key's shard locked.
+    pub(crate) fn append_removal(&self, key: &[u8], now: Instant) {
+        if self.keeps_counts {
+            let mut queue = self.queue.lock();
+            let mut writer = Writer(&mut queue.changes);
+            writer.bytes(key);
+            writer.byte(REMOVED);
+            queue.oldest.get_or_insert(now);
+        }
+    }
+
+    pub(crate) fn submit(&self, job: Job) {
+        let mut queue = self.queue.lock();
+        if !queue.closing {
+            queue.jobs.push(job);
+            self.work.notify_one();
+        }
+    }
+
+    pub(crate) fn close(&self) {
+        self.queue.lock().closing = true;
+        self.failing.store(true, Ordering::Relaxed);
+        self.work.notify_one();
+    }
+
+    /// Sleeps until there is something to commit: at once for whoever waits, after `GATHER` for
+    /// the rest, and no longer than `idle`.
+    pub(crate) fn next_work(&self, idle: Duration) -> Work {
+        let mut queue = self.queue.lock();
+        if !queue.is_urgent() {
+            if queue.changes.is_empty() {
+                self.work.wait_for(&mut queue, idle);
+            }
+            // A failing file is retried at this pace too.
+            if !queue.is_urgent() && (!queue.changes.is_empty() || queue.failure.is_some()) {
+                self.work.wait_for(&mut queue, GATHER);
+            }
+        }
+        let jobs = std::mem::take(&mut queue.jobs);
+        if queue.closing {
+            Work::Close(jobs)
+        } else if jobs.is_empty() && queue.changes.is_empty() && queue.failure.is_none() {
+            Work::Idle
+        } else {
+            Work::Jobs(jobs)
+        }
+    }
+
+    /// Takes everything decided so far.
+    pub(crate) fn cut(&self) -> Cut {
+        let mut queue = self.queue.lock();
+        let oldest = queue.oldest.take();
+        queue.oldest_in_flight = queue.oldest_in_flight.or(oldest);
+        Cut {
+            changes: std::mem::take(&mut queue.changes),
+            sequence: queue.sequence,
+            waiters: std::mem::take(&mut queue.waiters),
+        }
+    }
+
+    /// Says how the commit of all cuts so far went. After a failure the counts in memory are
+    /// ahead of the file; the keeper holds on to them and tries again.
+    pub(crate) fn settle(&self, result: &Result<(), StoreError>) {
+        let mut queue = self.queue.lock();
+        match result {
+            Ok(()) => {
+                queue.oldest_in_flight = None;
+                queue.failure = None;
+            }
+            Err(error) => queue.failure = Some(error.clone()),
+        }
+        self.failing.store(queue.closing || queue.failure.is_some(), Ordering::Relaxed);
+    }
+}
+
+impl Queue {
+    fn is_urgent(&self) -> bool {
+        !self.jobs.is_empty() || !self.waiters.is_empty() || self.closing
+    }
+}
+
+/// One key of a cut: its encoded state, or `None` if it was removed.
+pub(crate) type Change<'a> = (&'a [u8], Option<&'a [u8]>);
+
+/// Splits a cut into its changes, in the order of decisions.
+pub(crate) fn changes(bytes: &[u8]) -> impl Iterator<Item = Change<'_>> {
+    const OWN_BYTES: &str = "the journal reads back what it wrote itself";
+    let mut reader = Reader(bytes);
+    std::iter::from_fn(move || {
+        if reader.0.is_empty() {
+            return None;
+        }
+        let key = reader.bytes().expect(OWN_BYTES);
+        if reader.byte().expect(OWN_BYTES) == REMOVED {
+            return Some((key, None));
+        }
+        let before = reader.0;
+        reader.state().expect(OWN_BYTES);
+        Some((key, Some(&before[..before.len() - reader.0.len()])))
+    })
+}

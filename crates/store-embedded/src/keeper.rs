@@ -1,0 +1,264 @@
+//! The one thread that owns the file: commits in groups, runs rare operations, removes idle keys.
+//!
+//! A rare operation (a refund, a policy, a request under an idempotency key) is a job that runs
+//! here, one after the other, inside the same transaction as the counts it changes.
+
+use std::collections::BTreeMap;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::time::Duration;
+
+use rusqlite::types::Value;
+use rusqlite::{Connection, params, params_from_iter};
+use tollgate_core::store::StoreError;
+
+use crate::Inner;
+use crate::error::unusable;
+use crate::journal::{Waiter, Work, changes};
+use crate::shards::Shards;
+
+/// Runs in the keeper's transaction, or is told why there is none; what it returns is called with
+/// the outcome of the commit.
+pub(crate) type Job = Box<dyn FnOnce(Result<&mut Txn<'_>, StoreError>) -> AfterCommit + Send>;
+pub(crate) type AfterCommit = Box<dyn FnOnce(Result<(), StoreError>) + Send>;
+
+/// All shards are swept once in ten of these.
+const SWEEP_EVERY: Duration = Duration::from_secs(1);
+const SHARDS_PER_SWEEP: usize = Shards::shard_count().div_ceil(10);
+/// Expired rows of other tables removed per sweep.
+const ROWS_PER_SWEEP: i64 = 2_000;
+
+/// The transaction a job runs in.
+pub(crate) struct Txn<'a> {
+    pub(crate) inner: &'a Inner,
+    connection: &'a Connection,
+    with_counts: &'a mut Vec<Statement>,
+    /// The first write that failed: the whole group fails with it.
+    failed: &'a mut Option<StoreError>,
+}
+
+/// A write that must reach the file together with counts that memory already holds.
+struct Statement {
+    sql: &'static str,
+    values: Vec<Value>,
+}
+
+impl Txn<'_> {
+    pub(crate) fn read(&self) -> &Connection {
+        self.connection
+    }
+
+    pub(crate) fn fail(&self, error: rusqlite::Error) -> StoreError {
+        unusable(self.inner.place.path(), error)
+    }
+
+    /// A write of its own: if the commit fails it is gone, and the caller told so.
+    pub(crate) fn write(&mut self, sql: &'static str, values: Vec<Value>) {
+        if self.failed.is_none()
+            && let Err(error) = execute(self.connection, sql, values)
+        {
+            *self.failed = Some(self.fail(error));
+        }
+    }
+
+    /// A write that belongs to counts changed in memory by the same job: if the commit fails it
+    /// is kept with them and tried again.
+    pub(crate) fn write_with_counts(&mut self, sql: &'static str, values: Vec<Value>) {
+        self.write(sql, values.clone());
+        self.with_counts.push(Statement { sql, values });
+    }
+}
+
+fn execute(
+    connection: &Connection,
+    sql: &'static str,
+    values: Vec<Value>,
+) -> Result<(), rusqlite::Error> {
+    connection.prepare_cached(sql)?.execute(params_from_iter(values)).map(drop)
+}
+
+pub(crate) struct Keeper {
+    inner: Arc<Inner>,
+    connection: Connection,
+    /// What memory holds and a failed commit could not write, oldest first.
+    backlog: Backlog,
+    next_shard: usize,
+    committed_sequence: u64,
+}
+
+#[derive(Default)]
+struct Backlog {
+    cuts: Vec<Vec<u8>>,
+    statements: Vec<Statement>,
+}
+
+impl Keeper {
+    pub(crate) fn new(inner: Arc<Inner>, connection: Connection) -> Self {
+        let backlog = Backlog::default();
+        Self { inner, connection, backlog, next_shard: 0, committed_sequence: 0 }
+    }
+
+    /// Returns when the store is closed and everything decided is in the file.
+    pub(crate) fn run(mut self) {
+        let inner = self.inner.clone();
+        let _alarm = Alarm(&inner);
+        let mut last_sweep = std::time::Instant::now();
+        loop {
+            match inner.journal.next_work(SWEEP_EVERY) {
+                Work::Jobs(jobs) => self.commit(jobs),
+                Work::Idle => {}
+                Work::Close(jobs) => {
+                    self.commit(jobs);
+                    break;
+                }
+            }
+            if last_sweep.elapsed() >= SWEEP_EVERY {
+                self.sweep(SHARDS_PER_SWEEP);
+                last_sweep = std::time::Instant::now();
+            }
+        }
+        // Folds the log into the file, so that a closed store is one file.
+        let _ = self.connection.execute_batch("pragma wal_checkpoint(truncate)");
+    }
+
+    /// One group: the jobs, and all decisions up to now, in one transaction.
+    fn commit(&mut self, jobs: Vec<Job>) {
+        let mut after = Vec::with_capacity(jobs.len());
+        let mut waiters = Vec::new();
+        let result = self.try_commit(jobs, &mut after, &mut waiters);
+        match &result {
+            Ok(()) => self.backlog = Backlog::default(),
+            Err(error) => {
+                tracing::error!(%error, "commit failed; counts are kept in memory and tried again");
+                self.inner.stats.store_error();
+                let _ = self.connection.execute_batch("rollback");
+            }
+        }
+        self.inner.journal.settle(&result);
+        for waiter in waiters {
+            let _ = waiter.send(result.clone());
+        }
+        for done in after {
+            done(result.clone());
+        }
+    }
+
+    fn try_commit(
+        &mut self,
+        jobs: Vec<Job>,
+        after: &mut Vec<AfterCommit>,
+        waiters: &mut Vec<Waiter>,
+    ) -> Result<(), StoreError> {
+        let path = self.inner.place.path();
+        let fail = |error| unusable(path, error);
+        let begun = self.connection.execute_batch("begin immediate").map_err(fail);
+        let begun = begun.and_then(|()| self.backlog.write(&self.connection).map_err(fail));
+        let mut failed = begun.err();
+        for job in jobs {
+            let mut txn = Txn {
+                inner: &self.inner,
+                connection: &self.connection,
+                with_counts: &mut self.backlog.statements,
+                failed: &mut failed,
+            };
+            // No job runs once the file has failed: it would change counts in memory.
+            let given = match txn.failed.clone() {
+                None => Ok(&mut txn),
+                Some(error) => Err(error),
+            };
+            // A job that panics drops its reply: its caller gets an error, the others go on.
+            if let Ok(done) = catch_unwind(AssertUnwindSafe(|| job(given))) {
+                after.push(done);
+            }
+        }
+        // Only now, so that what the jobs decided is in the same cut as what they wrote.
+        let cut = self.inner.journal.cut();
+        waiters.extend(cut.waiters);
+        self.backlog.cuts.push(cut.changes);
+        if let Some(error) = failed {
+            return Err(error);
+        }
+        if let Some(changes) = self.backlog.cuts.last().filter(|changes| !changes.is_empty()) {
+            write_counts(&self.connection, changes).map_err(fail)?;
+        }
+        if cut.sequence > self.committed_sequence {
+            self.write_progress(cut.sequence).map_err(fail)?;
+        }
+        self.connection.execute_batch("commit").map_err(fail)?;
+        self.inner.stats.batch(cut.sequence - self.committed_sequence);
+        self.committed_sequence = cut.sequence;
+        Ok(())
+    }
+
+    fn write_progress(&self, sequence: u64) -> Result<(), rusqlite::Error> {
+        self.connection
+            .prepare_cached("update run set committed_sequence = ?2 where id = ?1")?
+            .execute(params![self.inner.run.cast_signed(), sequence.cast_signed()])?;
+        self.connection
+            .prepare_cached("insert or replace into setting (name, value) values ('swept_at', ?1)")?
+            .execute(params![self.inner.swept_at().as_micros()])?;
+        Ok(())
+    }
+
+    fn sweep(&mut self, shard_count: usize) {
+        let now = self.inner.begin_sweep();
+        for _ in 0..shard_count {
+            self.inner.sweep_shard(self.next_shard, now);
+            self.next_shard = (self.next_shard + 1) % Shards::shard_count();
+        }
+        let remove = |sql| {
+            let removed = self.connection.prepare_cached(sql).and_then(|mut statement| {
+                statement.execute(params![now.as_micros(), ROWS_PER_SWEEP])
+            });
+            if let Err(error) = removed {
+                tracing::warn!(%error, "expired rows were not removed; tried again later");
+            }
+        };
+        remove(
+            "delete from record where id in \
+             (select id from record where expires_at <= ?1 limit ?2)",
+        );
+        remove(
+            "delete from refund where (run, sequence) in \
+             (select run, sequence from refund where expires_at <= ?1 limit ?2)",
+        );
+    }
+}
+
+impl Backlog {
+    fn write(&self, connection: &Connection) -> Result<(), rusqlite::Error> {
+        for statement in &self.statements {
+            execute(connection, statement.sql, statement.values.clone())?;
+        }
+        for changes in &self.cuts {
+            write_counts(connection, changes)?;
+        }
+        Ok(())
+    }
+}
+
+/// Writes the last change of each key, in key order.
+fn write_counts(connection: &Connection, bytes: &[u8]) -> Result<(), rusqlite::Error> {
+    let last: BTreeMap<&[u8], Option<&[u8]>> = changes(bytes).collect();
+    let mut put =
+        connection.prepare_cached("insert or replace into counter (key, state) values (?1, ?2)")?;
+    let mut remove = connection.prepare_cached("delete from counter where key = ?1")?;
+    for (key, state) in last {
+        match state {
+            Some(state) => put.execute(params![key, state])?,
+            None => remove.execute(params![key])?,
+        };
+    }
+    Ok(())
+}
+
+/// Marks the store as failed if the keeper stops for any reason but a close.
+struct Alarm<'a>(&'a Inner);
+
+impl Drop for Alarm<'_> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.0.journal.settle(&Err(crate::error::stopped()));
+        }
+    }
+}

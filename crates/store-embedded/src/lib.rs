@@ -1,0 +1,211 @@
+//! Applies decisions in one process, durable in a SQLite file.
+//!
+//! Counts live in memory, behind sharded locks, and are decided there; one thread, the keeper,
+//! commits what was decided to the file in groups. The file always holds a moment that really was:
+//! a prefix of the decisions. Deliberately absent: any way to read the file while it is in use.
+
+mod catalogue;
+mod clock;
+mod error;
+mod file;
+mod journal;
+mod keeper;
+mod once;
+mod shards;
+mod stats;
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
+use std::thread::JoinHandle;
+
+use parking_lot::Mutex;
+use tokio::sync::oneshot;
+use tollgate_core::store::{Ask, Clock, Decided, SpendId, StoreError, StoreErrorKind};
+use tollgate_core::{Instant, Intent, decide};
+
+pub use clock::SystemClock;
+pub use once::{OnceKey, OwnedAsk, OwnedClaim};
+pub use stats::{BATCH_SIZE_BOUNDS, StatsReading};
+
+use error::stopped;
+use file::Place;
+use journal::{Committed, Journal};
+use keeper::{Keeper, Txn};
+use shards::Shards;
+use stats::Stats;
+
+/// The embedded store. Dropping it commits what was decided and closes the file.
+pub struct Embedded {
+    inner: Arc<Inner>,
+    keeper: Mutex<Option<JoinHandle<()>>>,
+}
+
+pub(crate) struct Inner {
+    place: Place,
+    shards: Shards,
+    journal: Journal,
+    clock: Arc<dyn Clock>,
+    /// Keys idle at this instant are gone, so no decision may be made before it.
+    swept_at_micros: AtomicI64,
+    /// Names this run of the store in receipts.
+    run: u64,
+    stats: Stats,
+}
+
+impl std::fmt::Debug for Embedded {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Embedded").field("place", &self.inner.place).finish_non_exhaustive()
+    }
+}
+
+impl Embedded {
+    /// Opens or makes the file. Only one process at a time can.
+    pub fn open(path: impl Into<PathBuf>, clock: Arc<dyn Clock>) -> Result<Self, StoreError> {
+        Self::start(Place::File(path.into()), clock)
+    }
+
+    /// The same without the file: everything is gone when it is dropped.
+    pub fn memory(clock: Arc<dyn Clock>) -> Result<Self, StoreError> {
+        Self::start(Place::Memory, clock)
+    }
+
+    fn start(place: Place, clock: Arc<dyn Clock>) -> Result<Self, StoreError> {
+        let connection = file::open(&place)?;
+        let shards = Shards::new();
+        file::load_counts(&connection, place.path(), &shards)?;
+        let swept_at = file::load_swept_at(&connection, place.path())?;
+        let run = random_run()?;
+        file::begin_run(&connection, place.path(), run, clock.now())?;
+        let inner = Arc::new(Inner {
+            journal: Journal::new(place != Place::Memory),
+            place,
+            shards,
+            clock,
+            swept_at_micros: AtomicI64::new(swept_at.as_micros()),
+            run,
+            stats: Stats::default(),
+        });
+        let keeper = Keeper::new(inner.clone(), connection);
+        let keeper = std::thread::Builder::new()
+            .name("tollgate-keeper".into())
+            .spawn(move || keeper.run())
+            .map_err(|error| {
+                StoreError::new(StoreErrorKind::Unavailable, "the keeper thread did not start")
+                    .with_source(error)
+            })?;
+        Ok(Self { inner, keeper: Mutex::new(Some(keeper)) })
+    }
+
+    /// Decides. With `Durability::Sync` an allowed answer comes after it is on disk.
+    pub async fn check(&self, ask: &Ask<'_>) -> Result<Decided, StoreError> {
+        let (decided, committed) = self.inner.check(ask)?;
+        if let Some(committed) = committed {
+            committed.await.map_err(|_| stopped())??;
+        }
+        Ok(decided)
+    }
+
+    /// The same for callers without a runtime. In `memory:` it never blocks.
+    pub fn check_blocking(&self, ask: &Ask<'_>) -> Result<Decided, StoreError> {
+        let (decided, committed) = self.inner.check(ask)?;
+        if let Some(committed) = committed {
+            committed.blocking_recv().map_err(|_| stopped())??;
+        }
+        Ok(decided)
+    }
+
+    /// The clock decisions are made by.
+    pub fn now(&self) -> Instant {
+        self.inner.now()
+    }
+
+    /// Whether the store can answer.
+    pub async fn ping(&self) -> Result<(), StoreError> {
+        self.run(|_| Ok(())).await
+    }
+
+    pub fn stats(&self) -> StatsReading {
+        self.inner.stats.read(self.inner.shards.len())
+    }
+
+    /// Removes every key that is idle now, instead of waiting for the keeper to come by.
+    pub fn sweep(&self) {
+        let now = self.inner.begin_sweep();
+        for shard in 0..Shards::shard_count() {
+            self.inner.sweep_shard(shard, now);
+        }
+    }
+
+    /// Commits what was decided and lets go of the file. Later calls answer with an error.
+    pub fn close(&self) {
+        self.inner.journal.close();
+        if let Some(keeper) = self.keeper.lock().take() {
+            let _ = keeper.join();
+        }
+    }
+
+    /// Runs `job` in the keeper's next transaction and answers once that is committed.
+    async fn run<T: Send + 'static>(
+        &self,
+        job: impl FnOnce(&mut Txn<'_>) -> Result<T, StoreError> + Send + 'static,
+    ) -> Result<T, StoreError> {
+        let (reply, answer) = oneshot::channel();
+        self.inner.journal.submit(Box::new(move |txn| {
+            let result = txn.and_then(job);
+            Box::new(move |committed| {
+                let _ = reply.send(committed.and(result));
+            })
+        }));
+        answer.await.map_err(|_| stopped())?
+    }
+}
+
+impl Drop for Embedded {
+    fn drop(&mut self) {
+        self.close();
+    }
+}
+
+impl Inner {
+    fn now(&self) -> Instant {
+        self.clock.now().max(self.swept_at())
+    }
+
+    fn swept_at(&self) -> Instant {
+        Instant::from_micros(self.swept_at_micros.load(Ordering::Relaxed))
+    }
+
+    /// Must come before the first shard is locked: whoever finds a key gone then also finds this.
+    fn begin_sweep(&self) -> Instant {
+        let now = self.now();
+        self.swept_at_micros.fetch_max(now.as_micros(), Ordering::Relaxed);
+        now
+    }
+
+    fn sweep_shard(&self, shard: usize, now: Instant) {
+        self.shards.sweep(shard, now, |key| self.journal.append_removal(key, now));
+    }
+
+    fn check(&self, ask: &Ask<'_>) -> Result<(Decided, Option<Committed>), StoreError> {
+        self.journal.healthy()?;
+        let mut locked = self.shards.lock(ask.claims);
+        // After the locks are held, so that no other decision on these keys lies between.
+        let now = self.now();
+        let claims = ask.claims.iter().map(|keyed| keyed.claim);
+        let decision = decide(claims, &mut locked, ask.intent, ask.cost, now);
+        if !decision.allowed() || ask.intent == Intent::Peek {
+            return Ok((Decided { decision, spend_id: None }, None));
+        }
+        let (sequence, committed) = self.journal.append(locked.states(), ask.durability, now);
+        let spend_id = Some(SpendId { run: self.run, sequence });
+        Ok((Decided { decision, spend_id }, committed))
+    }
+}
+
+fn random_run() -> Result<u64, StoreError> {
+    getrandom::u64().map_err(|error| {
+        StoreError::new(StoreErrorKind::Unavailable, "the system gave no random bytes")
+            .with_source(error)
+    })
+}

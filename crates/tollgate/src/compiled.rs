@@ -1,0 +1,210 @@
+//! A policy made ready: the fingerprint of each limit, quotas worked out, overrides at hand.
+//!
+//! A key is the fingerprint of its limit, then each counted value with its length. The fingerprint
+//! covers what a count depends on, so a changed window or algorithm begins new counts and a
+//! changed `max` keeps the old ones.
+
+use std::collections::HashMap;
+
+use smallvec::SmallVec;
+use tollgate_core::store::{KeyedClaim, Override};
+use tollgate_core::{Claim, INLINE_LIMITS, Instant, Limit, Quota, Rule, Window};
+
+use crate::error::BadSubject;
+use crate::policy::Policy;
+use crate::secret::{Keyed, sha256};
+use crate::subject::{self, Attributes};
+
+const FINGERPRINT_BYTES: usize = 8;
+/// Keys of one request that fit here need no heap.
+const INLINE_KEY_BYTES: usize = 256;
+
+/// A policy in force.
+#[derive(Debug)]
+pub struct Compiled {
+    policy: Policy,
+    version: u64,
+    effective_from: Instant,
+    limits: Vec<CompiledLimit>,
+}
+
+#[derive(Debug)]
+struct CompiledLimit {
+    fingerprint: [u8; FINGERPRINT_BYTES],
+    quota: Quota,
+    /// In the order of the limit's `max_by`.
+    quotas_by: Vec<Quota>,
+    overrides: HashMap<Vec<u8>, Quota, foldhash::fast::RandomState>,
+}
+
+/// The keys of one request, one after the other.
+#[derive(Clone, Default)]
+pub(crate) struct Keys {
+    bytes: SmallVec<[u8; INLINE_KEY_BYTES]>,
+    ends: SmallVec<[usize; INLINE_LIMITS]>,
+}
+
+impl Keys {
+    pub(crate) fn get(&self, position: usize) -> &[u8] {
+        let start = if position == 0 { 0 } else { self.ends[position - 1] };
+        &self.bytes[start..self.ends[position]]
+    }
+}
+
+pub(crate) type Claims<'a> = SmallVec<[KeyedClaim<'a>; INLINE_LIMITS]>;
+
+impl Compiled {
+    pub(crate) fn new(
+        policy: Policy,
+        version: u64,
+        effective_from: Instant,
+        overrides: &[Override],
+    ) -> Self {
+        let limits = policy
+            .limits()
+            .iter()
+            .map(|limit| CompiledLimit {
+                fingerprint: fingerprint(policy.name(), limit),
+                quota: limit.rule.quota(limit.max),
+                quotas_by: limit
+                    .max_by
+                    .iter()
+                    .flat_map(|max_by| &max_by.values)
+                    .map(|(_, max)| limit.rule.quota(*max))
+                    .collect(),
+                overrides: overrides
+                    .iter()
+                    .filter(|change| change.policy == policy.name() && change.limit == limit.name)
+                    .map(|change| (change.values.clone(), limit.rule.quota(change.max)))
+                    .collect(),
+            })
+            .collect();
+        Self { policy, version, effective_from, limits }
+    }
+
+    pub fn policy(&self) -> &Policy {
+        &self.policy
+    }
+
+    /// 0 for a policy value that is stored nowhere.
+    pub fn version(&self) -> u64 {
+        self.version
+    }
+
+    pub fn effective_from(&self) -> Instant {
+        self.effective_from
+    }
+
+    /// Limits of `self` that count anew if it replaces `before`.
+    pub(crate) fn restarted_since(&self, before: &Self) -> Vec<String> {
+        let fingerprints = |compiled: &Self| -> Vec<_> {
+            compiled.limits.iter().map(|limit| limit.fingerprint).collect()
+        };
+        let before_names: Vec<_> = before.policy.limits().iter().map(|limit| &limit.name).collect();
+        let kept = fingerprints(before);
+        self.policy
+            .limits()
+            .iter()
+            .zip(fingerprints(self))
+            .filter(|(limit, fingerprint)| {
+                before_names.contains(&&limit.name) && !kept.contains(fingerprint)
+            })
+            .map(|(limit, _)| limit.name.clone())
+            .collect()
+    }
+
+    /// The keys this subject counts under, one per limit.
+    pub(crate) fn keys(
+        &self,
+        attributes: Attributes<'_>,
+        privacy: &Keyed,
+    ) -> Result<Keys, BadSubject> {
+        subject::check(attributes)?;
+        let mut keys = Keys::default();
+        for (limit, compiled) in self.policy.limits().iter().zip(&self.limits) {
+            keys.bytes.extend_from_slice(&compiled.fingerprint);
+            push_values(limit, attributes, privacy, &mut keys.bytes)?;
+            keys.ends.push(keys.bytes.len());
+        }
+        Ok(keys)
+    }
+
+    /// What this subject may have under each of its `keys`.
+    pub(crate) fn claims<'a>(&'a self, attributes: Attributes<'_>, keys: &'a Keys) -> Claims<'a> {
+        self.policy
+            .limits()
+            .iter()
+            .zip(&self.limits)
+            .enumerate()
+            .map(|(position, (limit, compiled))| {
+                let key = keys.get(position);
+                let quota = compiled.quota_of(limit, attributes, &key[FINGERPRINT_BYTES..]);
+                KeyedClaim { claim: Claim { rule: &limit.rule, quota, shadow: limit.shadow }, key }
+            })
+            .collect()
+    }
+}
+
+impl CompiledLimit {
+    fn quota_of(&self, limit: &Limit, attributes: Attributes<'_>, values: &[u8]) -> Quota {
+        if !self.overrides.is_empty()
+            && let Some(quota) = self.overrides.get(values)
+        {
+            return *quota;
+        }
+        let Some(max_by) = &limit.max_by else { return self.quota };
+        subject::find(attributes, &max_by.attribute)
+            .and_then(|value| {
+                max_by.values.binary_search_by(|(listed, _)| listed.as_str().cmp(value)).ok()
+            })
+            .map_or(self.quota, |position| self.quotas_by[position])
+    }
+}
+
+/// The values `limit` counts by, as they stand in its keys.
+pub(crate) fn push_values(
+    limit: &Limit,
+    attributes: Attributes<'_>,
+    privacy: &Keyed,
+    bytes: &mut impl Extend<u8>,
+) -> Result<(), BadSubject> {
+    for name in &limit.by {
+        let value = subject::find(attributes, name).ok_or_else(|| BadSubject {
+            field: format!("subject.{name}"),
+            message: format!("is missing: the limit {:?} counts by it", limit.name),
+        })?;
+        let value = subject::normalise(name, value, limit.ipv6_prefix);
+        if limit.private {
+            bytes.extend(privacy.mac(&[name.as_bytes(), &[0], value.as_bytes()]));
+        } else {
+            // Values are bounded well below this.
+            bytes.extend((value.len() as u16).to_le_bytes());
+            bytes.extend(value.bytes());
+        }
+    }
+    Ok(())
+}
+
+fn fingerprint(policy: &str, limit: &Limit) -> [u8; FINGERPRINT_BYTES] {
+    let rule = match &limit.rule {
+        Rule::Fixed(Window::Span(per)) => format!("fixed {}", per.as_micros()),
+        Rule::Fixed(Window::Calendar(unit, zone)) => {
+            format!("fixed {} {}", unit.as_str(), zone.iana_name().unwrap_or("UTC"))
+        }
+        Rule::Sliding { per, resolution } => {
+            format!("sliding {} {}", per.as_micros(), resolution.as_micros())
+        }
+        Rule::Bucket { per, .. } => format!("bucket {}", per.as_micros()),
+    };
+    let hiding = if limit.private { "private" } else { "plain" };
+    let prefix = limit.ipv6_prefix.to_string();
+    let mut parts: Vec<&[u8]> =
+        vec![policy.as_bytes(), limit.name.as_bytes(), rule.as_bytes(), hiding.as_bytes()];
+    // Only where it matters: another prefix is another way to count.
+    if limit.by.iter().any(|name| name == "ip") {
+        parts.push(prefix.as_bytes());
+    }
+    parts.extend(limit.by.iter().map(|name| name.as_bytes()));
+    let full = sha256(&parts);
+    std::array::from_fn(|position| full[position])
+}

@@ -1,0 +1,142 @@
+//! `Tollgate`: a store with its policies, ready to answer.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use arc_swap::ArcSwap;
+use tollgate_core::store::{Clock, Override, Refunded, Token};
+use tollgate_core::{Decision, Instant, Intent};
+use tollgate_store_embedded::{StatsReading, SystemClock};
+
+use crate::answer::Answer;
+use crate::compiled::Compiled;
+use crate::error::Error;
+use crate::limiter::{Limiter, Local};
+use crate::policy::Policy;
+use crate::receipt;
+use crate::secret::Keyed;
+use crate::store::{self, Store};
+use crate::subject::Attributes;
+
+/// Answers when something may happen. Cheap to clone; all clones share one store.
+#[derive(Clone, Debug)]
+pub struct Tollgate {
+    pub(crate) shared: Arc<Shared>,
+}
+
+#[derive(Debug)]
+pub(crate) struct Shared {
+    pub(crate) store: Store,
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) live: ArcSwap<Live>,
+    /// One change of the catalogue at a time, so that a reload never goes back.
+    pub(crate) changing: tokio::sync::Mutex<()>,
+    pub(crate) signer: Keyed,
+    pub(crate) privacy: Keyed,
+    pub(crate) local: Local,
+}
+
+/// Everything in force but counts.
+#[derive(Debug, Default)]
+pub(crate) struct Live {
+    pub(crate) policies: HashMap<String, Arc<Compiled>, foldhash::fast::RandomState>,
+    pub(crate) overrides: Vec<Override>,
+    pub(crate) tokens: Vec<Token>,
+    /// No policy was ever stored, not even one since deleted.
+    pub(crate) is_new: bool,
+}
+
+impl Tollgate {
+    /// Opens a store by URL: `memory:` or `sqlite:PATH`.
+    pub async fn open(url: &str) -> Result<Self, Error> {
+        Self::open_with_clock(url, Arc::new(SystemClock)).await
+    }
+
+    /// The same by another clock than the machine's: for tests.
+    pub async fn open_with_clock(url: &str, clock: Arc<dyn Clock>) -> Result<Self, Error> {
+        let store = store::open(url, clock.clone())?;
+        let catalogue = store.catalogue().await?;
+        let signer = Keyed::derive(&catalogue.secret, "receipt");
+        let privacy = Keyed::derive(&catalogue.secret, "private attribute");
+        let live = ArcSwap::from_pointee(Live::from_catalogue(catalogue)?);
+        let changing = tokio::sync::Mutex::default();
+        let local = Local::default();
+        let shared = Shared { store, clock, live, changing, signer, privacy, local };
+        Ok(Self { shared: Arc::new(shared) })
+    }
+
+    /// May it happen now? If so, it is counted, in every limit of the policy.
+    pub async fn check(
+        &self,
+        policy: &str,
+        subject: Attributes<'_>,
+        cost: u32,
+    ) -> Result<Answer, Error> {
+        self.shared.ask(&self.policy(policy)?, subject, cost, Intent::Spend).await
+    }
+
+    /// Might it happen now? Nothing is counted.
+    pub async fn peek(
+        &self,
+        policy: &str,
+        subject: Attributes<'_>,
+        cost: u32,
+    ) -> Result<Answer, Error> {
+        self.shared.ask(&self.policy(policy)?, subject, cost, Intent::Peek).await
+    }
+
+    /// A check without a runtime and without a receipt: see [`Limiter::check_blocking`].
+    pub fn check_blocking(
+        &self,
+        policy: &str,
+        subject: Attributes<'_>,
+        cost: u32,
+    ) -> Result<Decision, Error> {
+        let live = self.shared.live.load();
+        let policy =
+            live.policies.get(policy).ok_or_else(|| Error::NoSuchPolicy(policy.to_owned()))?;
+        self.shared.ask_blocking(policy, subject, cost)
+    }
+
+    /// Gives back what a receipt's decision spent, the first time it is asked.
+    pub async fn refund(&self, receipt: &str) -> Result<Refunded, Error> {
+        let receipt = receipt::verify(receipt, &self.shared.signer)?;
+        Ok(self.shared.store.refund(receipt).await?)
+    }
+
+    /// Checks against a policy value that is stored nowhere. It counts under the policy's name.
+    pub fn limiter(&self, policy: Policy) -> Limiter {
+        let compiled = Compiled::new(policy, 0, Instant::MIN, &[]);
+        Limiter::new(self.shared.clone(), Arc::new(compiled))
+    }
+
+    /// A stored policy as it is now.
+    pub fn policy(&self, name: &str) -> Result<Arc<Compiled>, Error> {
+        let live = self.shared.live.load();
+        live.policies.get(name).cloned().ok_or_else(|| Error::NoSuchPolicy(name.to_owned()))
+    }
+
+    /// The clock that decisions are made by.
+    pub fn now(&self) -> Instant {
+        self.shared.store.now()
+    }
+
+    /// An error if the store cannot answer.
+    pub async fn ping(&self) -> Result<(), Error> {
+        Ok(self.shared.store.ping().await?)
+    }
+
+    pub fn stats(&self) -> StatsReading {
+        self.shared.store.stats()
+    }
+
+    /// Removes every key that is idle now, instead of in passing.
+    pub fn sweep(&self) {
+        self.shared.store.sweep();
+    }
+
+    /// Makes everything decided durable and closes the store. Later calls answer with an error.
+    pub fn close(&self) {
+        self.shared.store.close();
+    }
+}

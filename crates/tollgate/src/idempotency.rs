@@ -1,0 +1,125 @@
+//! Requests under an idempotency key: decided once, then replayed.
+
+use std::sync::Arc;
+
+use tollgate_core::store::{Ask, Durability, Once, Record, Refunded};
+use tollgate_core::{Cost, Intent, Span};
+use tollgate_store_embedded::{OnceKey, OwnedAsk, OwnedClaim};
+
+use crate::answer::Answer;
+use crate::compiled::Compiled;
+use crate::error::Error;
+use crate::gate::Tollgate;
+use crate::receipt;
+use crate::secret::sha256;
+use crate::subject::Attributes;
+
+/// How long an answer can be replayed.
+const KEPT: Span = Span::from_secs(24 * 3600);
+
+/// A caller's key for one request, within a scope of its own.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct IdempotencyKey<'a> {
+    /// Who asks, and what: keys of different scopes never meet.
+    pub scope: &'a [u8],
+    pub key: &'a str,
+}
+
+/// An answer made now, or the rendering of one made before.
+#[derive(Clone, Debug)]
+pub enum OnceAnswer<T> {
+    Fresh(T),
+    Replay(Vec<u8>),
+}
+
+impl Tollgate {
+    /// A check that has its effect once per key. If it is allowed, what `render` makes of it is
+    /// recorded in the same transaction and given back to every later caller with the same key.
+    pub async fn check_once(
+        &self,
+        key: IdempotencyKey<'_>,
+        policy: &str,
+        subject: Attributes<'_>,
+        cost: u32,
+        render: impl FnOnce(&Answer) -> Vec<u8> + Send + 'static,
+    ) -> Result<OnceAnswer<Answer>, Error> {
+        let shared = &self.shared;
+        let policy = self.policy(policy)?;
+        let once = self.once_key(key, &request_fingerprint(&policy, subject, cost));
+        let cost = Cost::new(cost).ok_or(Error::ZeroCost)?;
+        let keys = policy.keys(subject, &shared.privacy)?;
+        let claims = policy.claims(subject, &keys);
+        let owned = OwnedAsk {
+            cost,
+            claims: claims
+                .iter()
+                .map(|keyed| OwnedClaim {
+                    rule: keyed.claim.rule.clone(),
+                    quota: keyed.claim.quota,
+                    shadow: keyed.claim.shadow,
+                    key: keyed.key.to_vec(),
+                })
+                .collect(),
+        };
+        let fingerprint = once.fingerprint.clone();
+        let body = {
+            let (policy, keys, signer) = (policy.clone(), keys.clone(), shared.signer.clone());
+            move |decided: &_| render(&Answer::new(policy, Clone::clone(decided), &keys, &signer))
+        };
+        match shared.store.check_once(once, owned, body).await {
+            Ok(Once::Fresh(decided)) => {
+                Ok(OnceAnswer::Fresh(Answer::new(policy.clone(), decided, &keys, &shared.signer)))
+            }
+            Ok(Once::Replay(record)) => replay(record, &fingerprint),
+            Err(error) => {
+                let durability = Durability::Interval;
+                let ask = Ask { intent: Intent::Spend, cost, durability, claims: &claims };
+                shared.degrade(&policy, &ask, error.into()).map(OnceAnswer::Fresh)
+            }
+        }
+    }
+
+    /// A refund that, once done, answers the same to every later caller with the same key.
+    pub async fn refund_once(
+        &self,
+        key: IdempotencyKey<'_>,
+        receipt: &str,
+        render: impl FnOnce(Refunded) -> Vec<u8> + Send + 'static,
+    ) -> Result<OnceAnswer<Refunded>, Error> {
+        let once = self.once_key(key, &sha256(&[receipt.trim().as_bytes()]));
+        let fingerprint = once.fingerprint.clone();
+        let receipt = receipt::verify(receipt, &self.shared.signer)?;
+        match self.shared.store.refund_once(once, receipt, render).await? {
+            Once::Fresh(refunded) => Ok(OnceAnswer::Fresh(refunded)),
+            Once::Replay(record) => replay(record, &fingerprint),
+        }
+    }
+
+    fn once_key(&self, key: IdempotencyKey<'_>, fingerprint: &[u8]) -> OnceKey {
+        OnceKey {
+            id: sha256(&[key.scope, key.key.as_bytes()]).to_vec(),
+            fingerprint: fingerprint.to_vec(),
+            expires_at: self.now().plus(KEPT),
+        }
+    }
+}
+
+fn replay<T>(record: Record, fingerprint: &[u8]) -> Result<OnceAnswer<T>, Error> {
+    if record.fingerprint == fingerprint {
+        Ok(OnceAnswer::Replay(record.body))
+    } else {
+        Err(Error::KeyReused)
+    }
+}
+
+/// The request whatever the order of its attributes.
+fn request_fingerprint(policy: &Arc<Compiled>, subject: Attributes<'_>, cost: u32) -> [u8; 32] {
+    let cost = cost.to_le_bytes();
+    let mut sorted = subject.to_vec();
+    sorted.sort_unstable();
+    let mut parts: Vec<&[u8]> = vec![policy.policy().name().as_bytes(), &cost];
+    for (name, value) in &sorted {
+        parts.extend([name.as_bytes(), value.as_bytes()]);
+    }
+    sha256(&parts)
+}

@@ -1,0 +1,53 @@
+//! The library people add: policies, checks, receipts and failure modes over any store.
+//!
+//! ```
+//! # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), tollgate::Error> {
+//! use tollgate::{Policy, Tollgate};
+//! let gate = Tollgate::open("memory:").await?;
+//! let policy = r#"limits = [{ name = "user", max = 2, per = "60s", by = ["user"] }]"#;
+//! gate.apply(&Policy::from_toml("api", policy)?, "me").await?;
+//! let answer = gate.check("api", &[("user", "ada")], 1).await?;
+//! assert!(answer.allowed());
+//! # Ok(()) }
+//! ```
+//!
+//! A policy can also be a value that is stored nowhere ([`Tollgate::limiter`]). On the stores of one
+//! process its [`Limiter::check_blocking`] needs no runtime and, on a known key and up to four
+//! limits, no allocation.
+
+mod answer;
+mod catalogue;
+mod compiled;
+mod error;
+mod gate;
+mod idempotency;
+mod limiter;
+mod policy;
+mod receipt;
+mod secret;
+mod store;
+mod subject;
+mod token;
+
+pub use answer::{Answer, Degraded};
+pub use catalogue::{Applied, FilePolicy};
+pub use compiled::Compiled;
+pub use error::{BadSubject, Error};
+pub use gate::Tollgate;
+pub use idempotency::{IdempotencyKey, OnceAnswer};
+pub use limiter::Limiter;
+pub use policy::duration::parse_duration;
+pub use policy::fields::Fault;
+pub use policy::{
+    InvalidPolicy, MAX_LIMITS, MAX_NAME_BYTES, OnStoreError, Policy, policies_from_toml,
+};
+pub use subject::{
+    Attributes, MAX_ATTRIBUTE_NAME_BYTES, MAX_ATTRIBUTE_VALUE_BYTES, MAX_ATTRIBUTES,
+};
+pub use token::{Bearer, Scope};
+pub use tollgate_core as core;
+pub use tollgate_core::store::{
+    Clock, Durability, Override, PolicyVersion, Refunded, StoreError, StoreErrorKind,
+};
+pub use tollgate_core::{Decision, Instant, LimitReport, Outcome, Span, Standing, Verdict};
+pub use tollgate_store_embedded::{BATCH_SIZE_BOUNDS, StatsReading, SystemClock};

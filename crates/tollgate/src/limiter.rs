@@ -1,0 +1,172 @@
+//! One policy at hand, stored or not: what everything else checks through.
+
+use std::sync::Arc;
+
+use tollgate_core::store::{Ask, Decided};
+use tollgate_core::{Cost, Decision, Intent, Outcome, State, States, decide};
+use tollgate_store_embedded::Embedded;
+
+use crate::answer::{Answer, Degraded};
+use crate::compiled::{Compiled, Keys};
+use crate::error::Error;
+use crate::gate::Shared;
+use crate::policy::OnStoreError;
+use crate::subject::Attributes;
+
+/// Checks against one policy. Cheap to clone.
+#[derive(Clone, Debug)]
+pub struct Limiter {
+    shared: Arc<Shared>,
+    policy: Arc<Compiled>,
+}
+
+impl Limiter {
+    pub(crate) fn new(shared: Arc<Shared>, policy: Arc<Compiled>) -> Self {
+        Self { shared, policy }
+    }
+
+    pub fn policy(&self) -> &Arc<Compiled> {
+        &self.policy
+    }
+
+    /// May it happen now? If so, it is counted.
+    pub async fn check(&self, subject: Attributes<'_>, cost: u32) -> Result<Answer, Error> {
+        self.shared.ask(&self.policy, subject, cost, Intent::Spend).await
+    }
+
+    /// Might it happen now? Nothing is counted.
+    pub async fn peek(&self, subject: Attributes<'_>, cost: u32) -> Result<Answer, Error> {
+        self.shared.ask(&self.policy, subject, cost, Intent::Peek).await
+    }
+
+    /// A check without a runtime and without a receipt. In memory it never blocks; on a file it
+    /// waits for the disk where `durability` says so. Store errors are returned as they are.
+    pub fn check_blocking(&self, subject: Attributes<'_>, cost: u32) -> Result<Decision, Error> {
+        self.shared.ask_blocking(&self.policy, subject, cost)
+    }
+}
+
+impl Shared {
+    pub(crate) async fn ask(
+        &self,
+        policy: &Arc<Compiled>,
+        subject: Attributes<'_>,
+        cost: u32,
+        intent: Intent,
+    ) -> Result<Answer, Error> {
+        let cost = Cost::new(cost).ok_or(Error::ZeroCost)?;
+        let keys = policy.keys(subject, &self.privacy)?;
+        let claims = policy.claims(subject, &keys);
+        let durability = policy.policy().durability();
+        let ask = Ask { intent, cost, durability, claims: &claims };
+        match self.store.check(&ask).await {
+            Ok(decided) => {
+                self.local.forget();
+                Ok(Answer::new(policy.clone(), decided, &keys, &self.signer))
+            }
+            Err(error) => self.degrade(policy, &ask, error.into()),
+        }
+    }
+
+    pub(crate) fn ask_blocking(
+        &self,
+        policy: &Compiled,
+        subject: Attributes<'_>,
+        cost: u32,
+    ) -> Result<Decision, Error> {
+        let cost = Cost::new(cost).ok_or(Error::ZeroCost)?;
+        let keys: Keys = policy.keys(subject, &self.privacy)?;
+        let claims = policy.claims(subject, &keys);
+        let durability = policy.policy().durability();
+        let ask = Ask { intent: Intent::Spend, cost, durability, claims: &claims };
+        Ok(self.store.check_blocking(&ask)?.decision)
+    }
+
+    /// The store could not answer: the policy says what then.
+    pub(crate) fn degrade(
+        &self,
+        policy: &Arc<Compiled>,
+        ask: &Ask<'_>,
+        error: Error,
+    ) -> Result<Answer, Error> {
+        let (decision, degraded) = match policy.policy().on_store_error() {
+            OnStoreError::Refuse => return Err(error),
+            OnStoreError::Allow => (self.allow_uncounted(ask), Degraded::Allowed),
+            OnStoreError::Local => (self.local.check(ask, self)?, Degraded::Local),
+        };
+        tracing::warn!(%error, policy = policy.policy().name(), ?degraded, "decided without the store");
+        Ok(Answer { policy: policy.clone(), decision, receipt: None, degraded: Some(degraded) })
+    }
+
+    /// As an untouched key would answer; a cost that can never fit stays impossible.
+    fn allow_uncounted(&self, ask: &Ask<'_>) -> Decision {
+        let claims = ask.claims.iter().map(|keyed| keyed.claim);
+        let now = self.store.now();
+        let decision = decide(claims, &mut NoStates, Intent::Peek, ask.cost, now);
+        debug_assert!(!matches!(decision.outcome, Outcome::Refused { .. }));
+        decision
+    }
+}
+
+/// Nothing was ever counted, and nothing can be.
+struct NoStates;
+
+impl States for NoStates {
+    fn get(&self, _: usize) -> Option<&State> {
+        None
+    }
+
+    fn get_or_insert(&mut self, _: usize, _: State) -> &mut State {
+        unreachable!("a peek changes no state")
+    }
+}
+
+/// Counts of this instance while the store is away; gone when it is back.
+#[derive(Debug, Default)]
+pub(crate) struct Local(parking::Slot);
+
+impl Local {
+    fn check(&self, ask: &Ask<'_>, shared: &Shared) -> Result<Decision, Error> {
+        let store = self.0.get_or_try_insert(|| Embedded::memory(shared.clock.clone()))?;
+        let Decided { decision, .. } = store.check_blocking(ask)?;
+        Ok(decision)
+    }
+
+    pub(crate) fn forget(&self) {
+        self.0.clear();
+    }
+}
+
+mod parking {
+    //! A store that is there or not; asking whether costs one load.
+
+    use std::sync::Arc;
+
+    use arc_swap::ArcSwapOption;
+    use tollgate_core::store::StoreError;
+    use tollgate_store_embedded::Embedded;
+
+    #[derive(Debug, Default)]
+    pub(super) struct Slot(ArcSwapOption<Embedded>);
+
+    impl Slot {
+        pub(super) fn get_or_try_insert(
+            &self,
+            make: impl FnOnce() -> Result<Embedded, StoreError>,
+        ) -> Result<Arc<Embedded>, StoreError> {
+            if let Some(store) = self.0.load_full() {
+                return Ok(store);
+            }
+            let made = Some(Arc::new(make()?));
+            // Two callers may both make one: the first in its place wins.
+            let before = self.0.compare_and_swap(&None::<Arc<Embedded>>, made.clone());
+            Ok(before.clone().or(made).expect("just made"))
+        }
+
+        pub(super) fn clear(&self) {
+            if self.0.load().is_some() {
+                self.0.store(None);
+            }
+        }
+    }
+}

@@ -1,0 +1,234 @@
+//! Policies: one schema for the file, the HTTP interface and the command line.
+//!
+//! A document is validated whole: every fault is listed with its place, and a policy that exists
+//! is valid.
+
+pub(crate) mod duration;
+pub(crate) mod fields;
+mod limit;
+mod schedule;
+
+use std::fmt;
+
+use serde_json::{Map, Value};
+use tollgate_core::Limit;
+use tollgate_core::store::Durability;
+
+use fields::{Fault, Fields};
+
+/// A policy has at most this many limits.
+pub const MAX_LIMITS: usize = 16;
+/// Names of policies and limits are at most this long.
+pub const MAX_NAME_BYTES: usize = 128;
+
+/// A named set of limits, valid by construction.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Policy {
+    name: String,
+    limits: Vec<Limit>,
+    on_store_error: OnStoreError,
+    durability: Durability,
+    routes: Vec<String>,
+    /// As it was given, in canonical order.
+    document: Value,
+}
+
+/// What a check answers while its store cannot.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum OnStoreError {
+    /// An error.
+    #[default]
+    Refuse,
+    /// Everything passes, uncounted.
+    Allow,
+    /// Counted in this instance's memory until the store is back: not exact.
+    Local,
+}
+
+/// A document that is not a policy: every fault in it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct InvalidPolicy {
+    pub faults: Vec<Fault>,
+}
+
+impl fmt::Display for InvalidPolicy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("the policy is not valid: ")?;
+        for (position, fault) in self.faults.iter().enumerate() {
+            let separator = if position == 0 { "" } else { "; " };
+            write!(f, "{separator}{fault}")?;
+        }
+        Ok(())
+    }
+}
+
+impl std::error::Error for InvalidPolicy {}
+
+impl Policy {
+    /// Reads a policy from a JSON document.
+    pub fn from_json(name: &str, document: Value) -> Result<Self, InvalidPolicy> {
+        let mut faults = Vec::new();
+        let policy = read_policy(name, document, &mut faults);
+        match policy {
+            Some(policy) if faults.is_empty() => Ok(policy),
+            _ => Err(InvalidPolicy { faults }),
+        }
+    }
+
+    /// Reads a policy from TOML: what stands under `[policy.NAME]` in a configuration file.
+    ///
+    /// ```
+    /// # use tollgate::Policy;
+    /// let policy = Policy::from_toml("api", r#"limits = [{ name = "all", max = 5, per = "60s" }]"#)?;
+    /// assert_eq!(policy.limits().len(), 1);
+    /// # Ok::<(), tollgate::InvalidPolicy>(())
+    /// ```
+    pub fn from_toml(name: &str, text: &str) -> Result<Self, InvalidPolicy> {
+        let table: toml::Table = text.parse().map_err(|error: toml::de::Error| {
+            let fault = Fault { place: "document".into(), message: error.message().into() };
+            InvalidPolicy { faults: vec![fault] }
+        })?;
+        Self::from_json(name, json_from_toml(toml::Value::Table(table)))
+    }
+
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    pub fn limits(&self) -> &[Limit] {
+        &self.limits
+    }
+
+    pub fn on_store_error(&self) -> OnStoreError {
+        self.on_store_error
+    }
+
+    pub fn durability(&self) -> Durability {
+        self.durability
+    }
+
+    pub fn routes(&self) -> &[String] {
+        &self.routes
+    }
+
+    /// The document it was read from; two equal ones are the same policy.
+    pub fn document(&self) -> &Value {
+        &self.document
+    }
+}
+
+fn read_policy(name: &str, document: Value, faults: &mut Vec<Fault>) -> Option<Policy> {
+    if let Err(message) = check_name(name) {
+        faults.push(Fault { place: "name".into(), message });
+    }
+    let mut fields = Fields::of(document.clone(), String::new(), faults)?;
+    let on_store_error = fields.text("on_store_error").and_then(|text| {
+        fields.parse("on_store_error", &text, |text| match text {
+            "refuse" => Ok(OnStoreError::Refuse),
+            "allow" => Ok(OnStoreError::Allow),
+            "local" => Ok(OnStoreError::Local),
+            _ => Err(format!("must be \"refuse\", \"allow\" or \"local\", not {text:?}")),
+        })
+    });
+    let durability = fields.text("durability").and_then(|text| {
+        fields.parse("durability", &text, |text| match text {
+            "interval" => Ok(Durability::Interval),
+            "sync" => Ok(Durability::Sync),
+            _ => Err(format!("must be \"interval\" or \"sync\", not {text:?}")),
+        })
+    });
+    let routes = fields.texts("routes").unwrap_or_default();
+    for (position, route) in routes.iter().enumerate() {
+        if !route.starts_with('/') {
+            fields.fault(&format!("routes[{position}]"), "must begin with \"/\"");
+        }
+    }
+    let has_schedule = if let Some(schedule) = fields.take("schedule") {
+        let place = fields.place_of("schedule");
+        schedule::check_schedule(schedule, place, fields.faults());
+        true
+    } else {
+        false
+    };
+    let given = fields.list("limits");
+    if given.is_none() {
+        fields.fault("limits", "is required: a list of at least one limit");
+    }
+    let given = given.unwrap_or_default();
+    if given.len() > MAX_LIMITS {
+        fields.fault("limits", format!("has {} limits; {MAX_LIMITS} are possible", given.len()));
+    }
+    let mut limits: Vec<Limit> = Vec::new();
+    for (position, value) in given.into_iter().enumerate() {
+        let place = format!("limits[{position}]");
+        let Some(limit) = limit::read_limit(value, place.clone(), fields.faults()) else {
+            continue;
+        };
+        if limits.iter().any(|other| other.name == limit.name) {
+            let message = format!("{:?} names two limits", limit.name);
+            fields.fault(&format!("{place}.name"), message);
+        }
+        limits.push(limit);
+    }
+    if limits.is_empty() && fields.faults().is_empty() {
+        fields.fault("limits", "is empty: a policy has at least one limit");
+    }
+    if has_schedule && (limits.len() > 1 || limits.iter().any(|limit| !limit.by.is_empty())) {
+        fields.fault("schedule", "needs a policy of exactly one limit, without \"by\"");
+    }
+    fields.finish();
+    Some(Policy {
+        name: name.to_owned(),
+        limits,
+        on_store_error: on_store_error.unwrap_or_default(),
+        durability: durability.unwrap_or_default(),
+        routes,
+        document,
+    })
+}
+
+/// Names appear in paths, headers and metrics, so they are plain.
+pub(crate) fn check_name(name: &str) -> Result<(), String> {
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"._-:".contains(&byte);
+    if name.is_empty() || name.len() > MAX_NAME_BYTES {
+        Err(format!("must be 1 to {MAX_NAME_BYTES} characters long"))
+    } else if !name.bytes().all(plain) {
+        Err(format!("{name:?} may hold only letters, digits and . _ - :"))
+    } else {
+        Ok(())
+    }
+}
+
+/// The policies of a configuration file: what stands under `[policy.NAME]`.
+pub fn policies_from_toml(table: toml::Table) -> Result<Vec<Policy>, InvalidPolicy> {
+    let mut faults = Vec::new();
+    let mut policies = Vec::new();
+    for (name, value) in table {
+        match Policy::from_json(&name, json_from_toml(value)) {
+            Ok(policy) => policies.push(policy),
+            Err(invalid) => faults.extend(invalid.faults.into_iter().map(|fault| Fault {
+                place: format!("policy.{name}.{}", fault.place),
+                message: fault.message,
+            })),
+        }
+    }
+    if faults.is_empty() { Ok(policies) } else { Err(InvalidPolicy { faults }) }
+}
+
+fn json_from_toml(value: toml::Value) -> Value {
+    match value {
+        toml::Value::String(text) => Value::String(text),
+        toml::Value::Integer(number) => number.into(),
+        toml::Value::Float(number) => number.into(),
+        toml::Value::Boolean(flag) => flag.into(),
+        // A bare date is the same as a quoted one.
+        toml::Value::Datetime(datetime) => Value::String(datetime.to_string()),
+        toml::Value::Array(items) => items.into_iter().map(json_from_toml).collect(),
+        toml::Value::Table(table) => Value::Object(
+            table
+                .into_iter()
+                .map(|(name, value)| (name, json_from_toml(value)))
+                .collect::<Map<_, _>>(),
+        ),
+    }
+}

@@ -1,0 +1,123 @@
+//! Who is asking: attributes, as the caller gives them and as they are counted.
+
+use std::borrow::Cow;
+use std::net::{IpAddr, Ipv6Addr};
+
+use crate::error::BadSubject;
+
+pub const MAX_ATTRIBUTES: usize = 32;
+pub const MAX_ATTRIBUTE_NAME_BYTES: usize = 64;
+pub const MAX_ATTRIBUTE_VALUE_BYTES: usize = 1024;
+
+/// Attributes with their values, borrowed from the caller: `&[("user", "ada")]`.
+pub type Attributes<'a> = &'a [(&'a str, &'a str)];
+
+pub(crate) fn find<'a>(attributes: Attributes<'a>, name: &str) -> Option<&'a str> {
+    attributes.iter().find(|(given, _)| *given == name).map(|(_, value)| *value)
+}
+
+/// Bounds on what a caller may send, so that every key is bounded too.
+pub(crate) fn check(attributes: Attributes<'_>) -> Result<(), BadSubject> {
+    if attributes.len() > MAX_ATTRIBUTES {
+        let message = format!("has {} attributes; {MAX_ATTRIBUTES} are possible", attributes.len());
+        return Err(BadSubject { field: "subject".into(), message });
+    }
+    for (position, (name, value)) in attributes.iter().enumerate() {
+        let bad = |message: String| {
+            let shown: String = name.chars().take(MAX_ATTRIBUTE_NAME_BYTES).collect();
+            Err(BadSubject { field: format!("subject.{shown}"), message })
+        };
+        if name.is_empty() || name.len() > MAX_ATTRIBUTE_NAME_BYTES {
+            return bad(format!(
+                "has a name that is not 1 to {MAX_ATTRIBUTE_NAME_BYTES} bytes long"
+            ));
+        }
+        if value.is_empty() {
+            return bad("is empty; leave it out or give it a value".into());
+        }
+        if value.len() > MAX_ATTRIBUTE_VALUE_BYTES {
+            let length = value.len();
+            return bad(format!(
+                "is {length} bytes long; at most {MAX_ATTRIBUTE_VALUE_BYTES} are possible"
+            ));
+        }
+        if attributes[..position].iter().any(|(earlier, _)| earlier == name) {
+            return bad("is given twice".into());
+        }
+    }
+    Ok(())
+}
+
+/// The form in which a value is counted: one e-mail address or one network is one subject however
+/// it is written. Other attributes, and what does not parse, count as they are.
+pub(crate) fn normalise<'a>(name: &str, value: &'a str, ipv6_prefix: u8) -> Cow<'a, str> {
+    match name {
+        "ip" => normalise_ip(value, ipv6_prefix),
+        "email" => normalise_email(value),
+        _ => Cow::Borrowed(value),
+    }
+}
+
+fn normalise_ip(value: &str, ipv6_prefix: u8) -> Cow<'_, str> {
+    match value.trim().parse::<IpAddr>().map(|ip| ip.to_canonical()) {
+        Ok(IpAddr::V4(ip)) => Cow::Owned(ip.to_string()),
+        Ok(IpAddr::V6(ip)) => {
+            let host_bits = 128 - u32::from(ipv6_prefix);
+            let network = u128::from(ip).checked_shr(host_bits).unwrap_or(0);
+            let network = network.checked_shl(host_bits).unwrap_or(0);
+            Cow::Owned(Ipv6Addr::from(network).to_string())
+        }
+        Err(_) => Cow::Borrowed(value),
+    }
+}
+
+fn normalise_email(value: &str) -> Cow<'_, str> {
+    let trimmed = value.trim();
+    if trimmed.chars().any(char::is_uppercase) {
+        Cow::Owned(trimmed.to_lowercase())
+    } else {
+        Cow::Borrowed(trimmed)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_network_is_one_subject() {
+        for (given, counted) in [
+            ("203.0.113.7", "203.0.113.7"),
+            (" 203.0.113.7 ", "203.0.113.7"),
+            ("::ffff:203.0.113.7", "203.0.113.7"),
+            ("2001:db8:1:2:3:4:5:6", "2001:db8:1:2::"),
+            ("2001:DB8:1:2::1", "2001:db8:1:2::"),
+            ("not an address", "not an address"),
+        ] {
+            assert_eq!(normalise("ip", given, 64), counted);
+        }
+        assert_eq!(normalise("ip", "2001:db8::1", 128), "2001:db8::1");
+        assert_eq!(normalise("ip", "2001:db8::1", 1), "::");
+    }
+
+    #[test]
+    fn one_mailbox_is_one_subject() {
+        assert_eq!(normalise("email", " Ada@Example.COM ", 64), "ada@example.com");
+        assert_eq!(normalise("user", " Ada ", 64), " Ada ");
+    }
+
+    #[test]
+    fn attributes_out_of_bounds_are_named() {
+        let long = "x".repeat(MAX_ATTRIBUTE_VALUE_BYTES + 1);
+        for (attributes, field) in [
+            (vec![("user", "")], "subject.user"),
+            (vec![("user", long.as_str())], "subject.user"),
+            (vec![("user", "a"), ("user", "b")], "subject.user"),
+            (vec![("", "a")], "subject."),
+            (vec![("a", "b"); 33], "subject"),
+        ] {
+            assert_eq!(check(&attributes).unwrap_err().field, field);
+        }
+        assert!(check(&[("user", &long[1..])]).is_ok());
+    }
+}
