@@ -2,7 +2,7 @@
 //!
 //! The stored instant (the theoretical arrival time, `tat`) is when the bucket is full again. A
 //! unit costs `per / max` of time, kept to 2⁻³² µs and rounded up, so the long-run rate is never
-//! above `max / per` and less than a billionth below it.
+//! above `max / per`, and for a million units a second less than a billionth below it.
 
 use crate::decision::{Standing, Verdict};
 use crate::limit::{Cost, Quota};
@@ -11,6 +11,8 @@ use crate::state::Spend;
 use crate::time::{Instant, Span};
 
 const FRACTION_BITS: u32 = 32;
+/// A bucket is full again after this at most: a hundred thousand years of 366 days.
+const MAX_REFILL: Span = Span::from_secs(36_600_000 * 86_400);
 
 /// An instant to 2⁻³² µs.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -38,6 +40,12 @@ impl Emission {
 
     fn times(self, units: u64) -> FineSpan {
         self.0.saturating_mul(u128::from(units))
+    }
+
+    /// The largest burst that is full again within [`MAX_REFILL`]: beyond, time runs out of range.
+    pub(crate) fn max_burst(self) -> u64 {
+        let units = ((MAX_REFILL.as_micros() as u128) << FRACTION_BITS) / self.0.max(1);
+        u64::try_from(units).unwrap_or(u64::MAX)
     }
 }
 
@@ -83,12 +91,15 @@ impl FineInstant {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Bucket {
     pub tat: FineInstant,
+    /// The last instant that changed this state: a refund by an earlier clock would give back what
+    /// time has given back already.
+    pub latest: Instant,
     pub refunded: Option<Box<FineSpan>>,
 }
 
 impl Bucket {
     pub(crate) fn fresh(now: Instant) -> Self {
-        Self { tat: FineInstant::from_instant(now), refunded: None }
+        Self { tat: FineInstant::from_instant(now), latest: now, refunded: None }
     }
 
     fn refunded(&self) -> FineSpan {
@@ -98,7 +109,7 @@ impl Bucket {
     /// From here on the key is as if new, and no receipt for it is worth anything: every receipt's
     /// `tat` was at most today's plus what was given back since.
     pub(crate) fn expires_at(&self) -> Instant {
-        self.tat.plus(self.refunded()).ceil()
+        self.tat.plus(self.refunded()).ceil().max(self.latest)
     }
 }
 
@@ -151,6 +162,7 @@ pub(crate) fn spend(
     let at = FineInstant::from_instant(now);
     let spent = quota.emission.times(u64::from(cost.get()));
     bucket.tat = bucket.tat.max(at).plus(spent);
+    bucket.latest = now;
     let standing = standing(bucket.tat, bucket.tat.since(at), quota, Verdict::Fits, now);
     let refunded_before = bucket.refunded();
     (standing, Spend::Bucket { tat_after: bucket.tat, spent, refunded_before })
@@ -165,6 +177,7 @@ pub(crate) fn refund(
     refunded_before: FineSpan,
     now: Instant,
 ) -> Refund {
+    let now = now.max(bucket.latest);
     let at = FineInstant::from_instant(now);
     let refunds_since = bucket.refunded().saturating_sub(refunded_before);
     let still_owed = tat_after.since(at).saturating_sub(refunds_since);
@@ -172,6 +185,7 @@ pub(crate) fn refund(
     if give == 0 {
         return Refund::Expired;
     }
+    bucket.latest = now;
     bucket.tat = bucket.tat.minus(give);
     bucket.refunded = Some(Box::new(bucket.refunded().saturating_add(give)));
     Refund::Done

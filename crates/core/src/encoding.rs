@@ -66,6 +66,7 @@ impl Writer<'_> {
             State::Sliding(sliding) => {
                 self.byte(SLIDING);
                 self.uint(sliding.lifetime.as_micros() as u128);
+                self.instant(sliding.latest);
                 self.uint(sliding.buckets.len() as u128);
                 let mut before: Option<Instant> = None;
                 for bucket in &sliding.buckets {
@@ -80,6 +81,7 @@ impl Writer<'_> {
             State::Bucket(bucket) => {
                 self.byte(if bucket.refunded.is_some() { BUCKET_REFUNDED } else { BUCKET });
                 self.fine_instant(bucket.tat);
+                self.instant(bucket.latest);
                 if let Some(refunded) = &bucket.refunded {
                     self.uint(**refunded);
                 }
@@ -166,9 +168,14 @@ impl<'a> Reader<'a> {
         Ok(match self.byte()? {
             FIXED => State::Fixed(Fixed { ends_at: self.instant()?, count: self.u64()? }),
             SLIDING => State::Sliding(Box::new(self.sliding()?)),
-            BUCKET => State::Bucket(Bucket { tat: self.fine_instant()?, refunded: None }),
+            BUCKET => State::Bucket(Bucket {
+                tat: self.fine_instant()?,
+                latest: self.instant()?,
+                refunded: None,
+            }),
             BUCKET_REFUNDED => State::Bucket(Bucket {
                 tat: self.fine_instant()?,
+                latest: self.instant()?,
                 refunded: Some(Box::new(self.uint()?)),
             }),
             _ => return Err(Malformed),
@@ -178,6 +185,7 @@ impl<'a> Reader<'a> {
     fn sliding(&mut self) -> Result<Sliding, Malformed> {
         let lifetime = i64::try_from(self.u64()?).ok().and_then(Span::from_micros);
         let lifetime = lifetime.ok_or(Malformed)?;
+        let latest = self.instant()?;
         let length = self.u64()?;
         // One more than the window holds: the bucket that is just leaving.
         if length > MAX_BUCKETS as u64 + 1 {
@@ -198,7 +206,7 @@ impl<'a> Reader<'a> {
             };
             buckets.push(Counted { starts_at, count: self.u64()? });
         }
-        Ok(Sliding { lifetime, buckets })
+        Ok(Sliding { lifetime, latest, buckets })
     }
 
     pub fn spend(&mut self) -> Result<Spend, Malformed> {

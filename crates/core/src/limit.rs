@@ -72,7 +72,8 @@ impl Rule {
             Self::Bucket { per, burst } => {
                 // A maximum of 0 lets nothing through, whatever the burst says.
                 let burst = if max == 0 { 0 } else { burst.unwrap_or(max) };
-                Quota { max: burst, emission: Emission::of(*per, max) }
+                let emission = Emission::of(*per, max);
+                Quota { max: burst.min(emission.max_burst()), emission }
             }
         }
     }

@@ -12,8 +12,11 @@ use crate::time::{Instant, Span};
 /// The state of one key: non-empty buckets, oldest first.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Sliding {
-    /// From a bucket's start to when it leaves: `resolution − 1 + per`.
+    /// From a bucket's start until it leaves: `resolution − 1 + per`.
     pub lifetime: Span,
+    /// The last instant that changed this state. Buckets were dropped by it, so none may be
+    /// counted by an earlier clock.
+    pub latest: Instant,
     pub buckets: Vec<Counted>,
 }
 
@@ -28,7 +31,7 @@ impl Sliding {
     pub(crate) fn fresh(per: Span, resolution: Span) -> Self {
         let lifetime = per.as_micros().saturating_add(resolution.as_micros() - 1);
         let lifetime = Span::from_micros(lifetime).expect("per is at least one microsecond");
-        Self { lifetime, buckets: Vec::new() }
+        Self { lifetime, latest: Instant::MIN, buckets: Vec::new() }
     }
 
     fn leaves_at(&self, bucket: &Counted) -> Instant {
@@ -41,12 +44,9 @@ impl Sliding {
         &self.buckets[gone..]
     }
 
-    pub(crate) fn latest(&self) -> Instant {
-        self.buckets.last().map_or(Instant::MIN, |bucket| bucket.starts_at)
-    }
-
+    /// When everything counted has left; not before `latest`, which must not be forgotten.
     pub(crate) fn expires_at(&self) -> Instant {
-        self.buckets.last().map_or(Instant::MIN, |bucket| self.leaves_at(bucket))
+        self.buckets.last().map_or(self.latest, |bucket| self.leaves_at(bucket).max(self.latest))
     }
 
     fn standing(&self, quota: Quota, now: Instant, used: u64, verdict: Verdict) -> Standing {
@@ -103,6 +103,7 @@ pub(crate) fn spend(
 ) -> (Standing, Spend) {
     let gone = sliding.buckets.len() - sliding.live(now).len();
     sliding.buckets.drain(..gone);
+    sliding.latest = now;
     let starts_at = now.floor_to(resolution);
     let cost = u64::from(cost.get());
     match sliding.buckets.last_mut() {
@@ -122,11 +123,13 @@ pub(crate) fn refund(
     cost: Cost,
     now: Instant,
 ) -> Refund {
+    let now = now.max(sliding.latest);
     if now >= leaves_at {
         return Refund::Expired;
     }
     match sliding.buckets.binary_search_by_key(&starts_at, |bucket| bucket.starts_at) {
         Ok(found) => {
+            sliding.latest = now;
             let bucket = &mut sliding.buckets[found];
             bucket.count = bucket.count.saturating_sub(u64::from(cost.get()));
             if bucket.count == 0 {

@@ -49,8 +49,8 @@ impl State {
             (Self::Fixed(fixed), Rule::Fixed(window)) if fixed.ends_at > now => {
                 window.start_before(fixed.ends_at)
             }
-            (Self::Sliding(sliding), _) => sliding.latest(),
-            // A bucket needs none: to it, an earlier clock only means a longer wait.
+            (Self::Sliding(sliding), _) => sliding.latest,
+            (Self::Bucket(bucket), _) => bucket.latest,
             _ => Instant::MIN,
         }
     }

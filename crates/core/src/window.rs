@@ -83,16 +83,16 @@ impl Window {
 /// (Lord Howe's half hour) cuts the window it falls into in two.
 fn clock_bounds(at: Instant, unit: Span, zone: &TimeZone) -> Bounds {
     let timestamp = at.to_jiff();
-    let offset = zone.to_offset(timestamp);
+    let offset = offset_at(zone, at);
     let offset_micros = i64::from(offset.seconds()) * 1_000_000;
     let starts_at = at.plus_micros(offset_micros).floor_to(unit).plus_micros(-offset_micros);
     let mut bounds = Bounds { starts_at, ends_at: starts_at.plus(unit) };
-    if zone.to_offset(bounds.starts_at.to_jiff()) != offset
-        && let Some(change) = zone.preceding(timestamp.saturating_add_one()).next()
+    if offset_at(zone, bounds.starts_at) != offset
+        && let Some(change) = change_before(zone, timestamp)
     {
-        bounds.starts_at = bounds.starts_at.max(Instant::from_jiff(change.timestamp()));
+        bounds.starts_at = bounds.starts_at.max(change);
     }
-    if zone.to_offset(bounds.ends_at.plus_micros(-1).to_jiff()) != offset
+    if offset_at(zone, bounds.ends_at.plus_micros(-1)) != offset
         && let Some(change) = zone.following(timestamp).next()
     {
         bounds.ends_at = bounds.ends_at.min(Instant::from_jiff(change.timestamp()));
@@ -100,21 +100,22 @@ fn clock_bounds(at: Instant, unit: Span, zone: &TimeZone) -> Bounds {
     bounds
 }
 
-trait SaturatingNext {
-    fn saturating_add_one(self) -> Self;
+/// Offsets change at whole seconds. Asked for a fraction of one before 1970, jiff answers for the
+/// second after it.
+fn offset_at(zone: &TimeZone, at: Instant) -> jiff::tz::Offset {
+    zone.to_offset(at.floor_to(Span::from_secs(1)).to_jiff())
 }
 
-impl SaturatingNext for jiff::Timestamp {
-    /// `preceding` is exclusive; a change exactly at `self` must count.
-    fn saturating_add_one(self) -> Self {
-        self.checked_add(jiff::SignedDuration::from_nanos(1)).unwrap_or(self)
-    }
+/// The last change of offset not after `timestamp`.
+fn change_before(zone: &TimeZone, timestamp: jiff::Timestamp) -> Option<Instant> {
+    let after = timestamp.checked_add(jiff::SignedDuration::from_nanos(1)).unwrap_or(timestamp);
+    zone.preceding(after).next().map(|change| Instant::from_jiff(change.timestamp()))
 }
 
 /// Days, weeks and months: each begins when its first date begins in the zone, so a date that
 /// local time visits twice (a change of offset just after midnight) still makes one window.
 fn date_bounds(at: Instant, unit: Unit, zone: &TimeZone) -> Bounds {
-    let mut first = first_date(unit, at.to_jiff().to_zoned(zone.clone()).date());
+    let mut first = first_date(unit, offset_at(zone, at).to_datetime(at.to_jiff()).date());
     let mut starts_at = date_start(first, zone);
     while starts_at > at
         && let Some(before) = first_date_before(unit, first)
@@ -135,11 +136,15 @@ fn date_bounds(at: Instant, unit: Unit, zone: &TimeZone) -> Bounds {
     }
 }
 
+/// Midnight; where local time skips it, the moment of the skip.
 fn date_start(date: Date, zone: &TimeZone) -> Instant {
-    match date.to_zoned(zone.clone()) {
-        Ok(midnight) => Instant::from_jiff(midnight.timestamp()),
-        // Only beyond the last date jiff can represent.
-        Err(_) => Instant::MAX,
+    let midnight = zone.to_ambiguous_timestamp(date.to_datetime(jiff::civil::Time::midnight()));
+    let in_gap = matches!(midnight.offset(), jiff::tz::AmbiguousOffset::Gap { .. });
+    // An error only beyond the last date jiff can represent.
+    let Ok(timestamp) = midnight.compatible() else { return Instant::MAX };
+    match change_before(zone, timestamp) {
+        Some(skip) if in_gap => skip,
+        _ => Instant::from_jiff(timestamp),
     }
 }
 

@@ -49,10 +49,12 @@ fn any_span() -> impl Strategy<Value = u128> {
 
 fn any_state() -> impl Strategy<Value = State> {
     let starts = prop::collection::btree_set(-1_000_000_000..1_000_000_000i64, 0..70);
-    let sliding = (1..=i64::MAX, starts, any::<u64>()).prop_map(|(lifetime, starts, count)| {
+    let parts = (1..=i64::MAX, any_micros(), starts, any::<u64>());
+    let sliding = parts.prop_map(|(lifetime, latest, starts, count)| {
         let bucket = |starts_at: &i64| Counted { starts_at: at(*starts_at), count };
         State::Sliding(Box::new(Sliding {
             lifetime: micros(lifetime),
+            latest: at(latest),
             buckets: starts.iter().map(bucket).collect(),
         }))
     });
@@ -60,9 +62,12 @@ fn any_state() -> impl Strategy<Value = State> {
         (any_micros(), any::<u64>())
             .prop_map(|(ends_at, count)| State::Fixed(Fixed { ends_at: at(ends_at), count })),
         sliding,
-        (any_fine(), prop::option::of(any_span())).prop_map(|(tat, refunded)| {
-            State::Bucket(Bucket { tat, refunded: refunded.map(Box::new) })
-        }),
+        (any_fine(), any_micros(), prop::option::of(any_span())).prop_map(
+            |(tat, latest, refunded)| {
+                let refunded = refunded.map(Box::new);
+                State::Bucket(Bucket { tat, latest: at(latest), refunded })
+            }
+        ),
     ]
 }
 
@@ -218,9 +223,22 @@ fn a_length_that_is_not_there_is_refused_before_it_is_allocated() {
     let mut bytes = Vec::new();
     Writer(&mut bytes).uint(u128::from(u64::MAX));
     assert_eq!(Reader(&bytes).bytes(), Err(Malformed));
-    let mut bytes = vec![2, 1];
-    Writer(&mut bytes).uint(MAX_BUCKETS as u128 + 2);
+    let mut bytes = vec![2, 1, 0];
+    Writer(&mut bytes).uint(u128::from(u64::MAX / 2));
     assert_eq!(read_state(&bytes), Err(Malformed));
+}
+
+#[test]
+fn no_state_has_more_buckets_than_the_finest_window() {
+    let with = |length: i64| {
+        let bucket = |starts_at| Counted { starts_at: at(starts_at), count: 1 };
+        let buckets = (0..length).map(bucket).collect();
+        let state = Sliding { lifetime: micros(1), latest: at(0), buckets };
+        let state = State::Sliding(Box::new(state));
+        read_state(&state_bytes(&state))
+    };
+    assert!(with(MAX_BUCKETS + 1).is_ok());
+    assert_eq!(with(MAX_BUCKETS + 2), Err(Malformed));
 }
 
 #[test]
@@ -239,10 +257,12 @@ fn the_bytes_of_a_state_stay_what_stores_have_written() {
     assert_eq!(state_bytes(&fixed), [1, 200, 1, 3]);
     let buckets =
         vec![Counted { starts_at: at(-2), count: 1 }, Counted { starts_at: at(8), count: 300 }];
-    let sliding = State::Sliding(Box::new(Sliding { lifetime: micros(20), buckets }));
-    assert_eq!(state_bytes(&sliding), [2, 20, 2, 3, 1, 10, 172, 2]);
-    let tat = FineInstant { micros: 5, fraction: 6 };
-    assert_eq!(state_bytes(&State::Bucket(Bucket { tat, refunded: None })), [3, 10, 6]);
-    let refunded = Some(Box::new(7));
-    assert_eq!(state_bytes(&State::Bucket(Bucket { tat, refunded })), [4, 10, 6, 7]);
+    let sliding = Sliding { lifetime: micros(20), latest: at(9), buckets };
+    let sliding = State::Sliding(Box::new(sliding));
+    assert_eq!(state_bytes(&sliding), [2, 20, 18, 2, 3, 1, 10, 172, 2]);
+    let (tat, latest) = (FineInstant { micros: 5, fraction: 6 }, at(4));
+    let bucket = State::Bucket(Bucket { tat, latest, refunded: None });
+    assert_eq!(state_bytes(&bucket), [3, 10, 6, 8]);
+    let bucket = State::Bucket(Bucket { tat, latest, refunded: Some(Box::new(7)) });
+    assert_eq!(state_bytes(&bucket), [4, 10, 6, 8, 7]);
 }

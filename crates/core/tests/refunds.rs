@@ -192,7 +192,6 @@ fn a_refund_takes_units_from_the_bucket_they_were_counted_in() {
 }
 
 #[test]
-#[ignore = "known bug: a refund that empties the newest bucket forgets the instant it stood for"]
 fn a_refund_does_not_make_sliding_forget_how_late_it_is() {
     let mut gate = Gate::of(sliding(10, 1), 5);
     assert!(gate.spend(5, 0).allowed());

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use arc_swap::ArcSwapOption;
 use tollgate_core::store::{Ask, Decided};
 use tollgate_core::{Cost, Decision, Intent, Outcome, State, States, decide};
 use tollgate_store_embedded::Embedded;
@@ -123,50 +124,26 @@ impl States for NoStates {
 
 /// Counts of this instance while the store is away; gone when it is back.
 #[derive(Debug, Default)]
-pub(crate) struct Local(parking::Slot);
+pub(crate) struct Local(ArcSwapOption<Embedded>);
 
 impl Local {
     fn check(&self, ask: &Ask<'_>, shared: &Shared) -> Result<Decision, Error> {
-        let store = self.0.get_or_try_insert(|| Embedded::memory(shared.clock.clone()))?;
+        let store = match self.0.load_full() {
+            Some(store) => store,
+            None => {
+                let made = Arc::new(Embedded::memory(shared.clock.clone())?);
+                // Two callers may both make one: the first in its place wins.
+                let before = self.0.compare_and_swap(&None::<Arc<_>>, Some(made.clone()));
+                Arc::clone(before.as_ref().unwrap_or(&made))
+            }
+        };
         let Decided { decision, .. } = store.check_blocking(ask)?;
         Ok(decision)
     }
 
     pub(crate) fn forget(&self) {
-        self.0.clear();
-    }
-}
-
-mod parking {
-    //! A store that is there or not; asking whether costs one load.
-
-    use std::sync::Arc;
-
-    use arc_swap::ArcSwapOption;
-    use tollgate_core::store::StoreError;
-    use tollgate_store_embedded::Embedded;
-
-    #[derive(Debug, Default)]
-    pub(super) struct Slot(ArcSwapOption<Embedded>);
-
-    impl Slot {
-        pub(super) fn get_or_try_insert(
-            &self,
-            make: impl FnOnce() -> Result<Embedded, StoreError>,
-        ) -> Result<Arc<Embedded>, StoreError> {
-            if let Some(store) = self.0.load_full() {
-                return Ok(store);
-            }
-            let made = Some(Arc::new(make()?));
-            // Two callers may both make one: the first in its place wins.
-            let before = self.0.compare_and_swap(&None::<Arc<Embedded>>, made.clone());
-            Ok(before.clone().or(made).expect("just made"))
-        }
-
-        pub(super) fn clear(&self) {
-            if self.0.load().is_some() {
-                self.0.store(None);
-            }
+        if self.0.load().is_some() {
+            self.0.store(None);
         }
     }
 }

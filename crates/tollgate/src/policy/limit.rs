@@ -102,7 +102,16 @@ fn read_rule(fields: &mut Fields<'_>, per: Option<Per>, max: Option<u64>) -> Opt
             if max.is_some_and(|max| u128::from(max) > (per.as_micros() as u128) << 16) {
                 fields.fault("max", "is too many for so short a \"per\"");
             }
-            Some(Rule::Bucket { per, burst })
+            let rule = Rule::Bucket { per, burst };
+            if let Some(max) = max.filter(|max| *max > 0)
+                && rule.quota(max).max < burst.unwrap_or(max)
+            {
+                fields.fault(
+                    "burst",
+                    "takes more than a hundred thousand years to refill at this rate",
+                );
+            }
+            Some(rule)
         }
         ("sliding" | "bucket", Per::Unit(unit)) => {
             let message = format!(

@@ -1,0 +1,116 @@
+//! Who may do what: tokens on the wire.
+
+use std::sync::Arc;
+
+use axum::extract::{Request, State};
+use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
+use axum::middleware::Next;
+use axum::response::Response;
+use subtle::ConstantTimeEq;
+use tollgate::{Bearer, Scope, Tollgate};
+
+use crate::problem::Problem;
+use crate::state::App;
+
+/// Who makes a request, as it is noted in the audit of policies.
+#[derive(Clone, Debug)]
+pub(crate) struct Caller {
+    pub(crate) name: String,
+    /// Keeps the idempotency keys of different callers apart.
+    pub(crate) token: String,
+}
+
+/// The rules of this server.
+#[derive(Debug)]
+pub(crate) struct Access {
+    gate: Tollgate,
+    /// From the environment: an admin from the start.
+    admin_token: Option<String>,
+    loopback: bool,
+}
+
+impl Access {
+    pub(crate) fn new(gate: Tollgate, admin_token: Option<String>, loopback: bool) -> Self {
+        Self { gate, admin_token, loopback }
+    }
+
+    /// Whether anybody may do anything: a loopback address and no token anywhere.
+    pub(crate) fn is_open(&self) -> bool {
+        self.loopback && self.admin_token.is_none() && !self.gate.has_tokens()
+    }
+
+    pub(crate) fn authorise(&self, headers: &HeaderMap, wanted: Scope) -> Result<Caller, Problem> {
+        if self.is_open() {
+            return Ok(Caller { name: "anonymous".into(), token: String::new() });
+        }
+        let token = token_of(headers).ok_or_else(|| {
+            unauthorised("this needs a token: send it as X-API-Token or Authorization: Bearer")
+        })?;
+        let bearer = self.bearer(token).ok_or_else(|| unauthorised("this token is not known"))?;
+        if bearer.scope == Scope::Admin || bearer.scope == wanted {
+            Ok(Caller { name: bearer.name, token: token.to_owned() })
+        } else {
+            Err(Problem::new(
+                StatusCode::FORBIDDEN,
+                "urn:tollgate:wrong-scope",
+                format!(
+                    "a token of scope {:?} may not do this; it needs {:?}",
+                    bearer.scope.as_str(),
+                    wanted.as_str()
+                ),
+            ))
+        }
+    }
+
+    fn bearer(&self, token: &str) -> Option<Bearer> {
+        let from_environment = self
+            .admin_token
+            .as_ref()
+            .filter(|admin| bool::from(admin.as_bytes().ct_eq(token.as_bytes())))
+            .map(|_| Bearer { name: "admin".into(), scope: Scope::Admin });
+        from_environment.or_else(|| self.gate.bearer(token))
+    }
+}
+
+fn token_of(headers: &HeaderMap) -> Option<&str> {
+    if let Some(token) = headers.get("x-api-token") {
+        return token.to_str().ok();
+    }
+    let value = headers.get(header::AUTHORIZATION)?.to_str().ok()?;
+    let (scheme, token) = value.split_once(' ')?;
+    scheme.eq_ignore_ascii_case("bearer").then(|| token.trim())
+}
+
+fn unauthorised(detail: &str) -> Problem {
+    Problem::new(StatusCode::UNAUTHORIZED, "urn:tollgate:unauthorised", detail)
+        .header(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"))
+}
+
+/// Lets only admins through.
+pub(crate) async fn require_admin(
+    State(app): State<Arc<App>>,
+    request: Request,
+    next: Next,
+) -> Result<Response, Problem> {
+    require(&app, Scope::Admin, request, next).await
+}
+
+/// Lets those through who may check.
+pub(crate) async fn require_check(
+    State(app): State<Arc<App>>,
+    request: Request,
+    next: Next,
+) -> Result<Response, Problem> {
+    require(&app, Scope::Check, request, next).await
+}
+
+async fn require(
+    app: &App,
+    scope: Scope,
+    mut request: Request,
+    next: Next,
+) -> Result<Response, Problem> {
+    let caller = app.access.authorise(request.headers(), scope)?;
+    request.extensions_mut().insert(caller);
+    Ok(next.run(request).await)
+}

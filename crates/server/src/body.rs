@@ -1,0 +1,136 @@
+//! Reading request bodies: bounded in size and time, and strict JSON with the faulty field named.
+
+use std::time::Duration;
+
+use axum::body::Bytes;
+use axum::http::{HeaderValue, StatusCode, header};
+use http_body_util::BodyExt;
+use hyper::body::Body;
+use serde::Deserialize;
+
+use crate::problem::Problem;
+
+/// What is read and thrown away of a body that is too large, so that its sender sees the answer.
+const MAX_DRAINED_BYTES: usize = 64 << 20;
+const DRAIN_TIME: Duration = Duration::from_secs(10);
+
+/// Limits on one request's body.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct BodyLimits {
+    pub(crate) max_bytes: usize,
+    pub(crate) read_time: Duration,
+}
+
+pub(crate) async fn read<B>(body: B, limits: BodyLimits) -> Result<Bytes, Problem>
+where
+    B: Body<Data = Bytes> + Unpin,
+    B::Error: std::fmt::Display,
+{
+    match tokio::time::timeout(limits.read_time, read_bounded(body, limits.max_bytes)).await {
+        Ok(result) => result,
+        Err(_) => Err(Problem::new(
+            StatusCode::REQUEST_TIMEOUT,
+            "urn:tollgate:timeout",
+            "the request body did not arrive in time",
+        )
+        .header(header::CONNECTION, HeaderValue::from_static("close"))),
+    }
+}
+
+async fn read_bounded<B>(mut body: B, max_bytes: usize) -> Result<Bytes, Problem>
+where
+    B: Body<Data = Bytes> + Unpin,
+    B::Error: std::fmt::Display,
+{
+    if body.size_hint().lower() > max_bytes as u64 {
+        return Err(too_large(body, max_bytes).await);
+    }
+    let mut first = Bytes::new();
+    let mut rest: Vec<u8> = Vec::new();
+    while let Some(frame) = body.frame().await {
+        let frame = frame.map_err(|error| Problem::bad_request(format!("body: {error}")))?;
+        let Ok(data) = frame.into_data() else { continue };
+        if first.len() + rest.len() + data.len() > max_bytes {
+            return Err(too_large(body, max_bytes).await);
+        }
+        // Nearly always the body is one frame, and needs no copy.
+        if first.is_empty() {
+            first = data;
+        } else {
+            rest.extend_from_slice(&data);
+        }
+    }
+    if rest.is_empty() { Ok(first) } else { Ok([&first[..], &rest].concat().into()) }
+}
+
+/// Reads the rest away before answering: a sender that is cut off mid-body sees a broken
+/// connection instead of the reason.
+async fn too_large<B>(mut body: B, max_bytes: usize) -> Problem
+where
+    B: Body<Data = Bytes> + Unpin,
+{
+    let drain = async {
+        let mut drained = 0;
+        while let Some(Ok(frame)) = body.frame().await {
+            drained += frame.data_ref().map_or(0, Bytes::len);
+            if drained > MAX_DRAINED_BYTES {
+                break;
+            }
+        }
+    };
+    let _ = tokio::time::timeout(DRAIN_TIME, drain).await;
+    Problem::new(
+        StatusCode::PAYLOAD_TOO_LARGE,
+        "urn:tollgate:too-large",
+        format!("the body is larger than {max_bytes} bytes"),
+    )
+    .header(header::CONNECTION, HeaderValue::from_static("close"))
+}
+
+/// Strict JSON. The fast path is a plain parse; a fault is parsed again to find its place.
+pub(crate) fn parse<'a, T: Deserialize<'a>>(bytes: &'a [u8]) -> Result<T, Problem> {
+    // serde would take a list for a struct; only an object says which value is which.
+    if bytes.trim_ascii_start().first() != Some(&b'{') {
+        return Err(not_an_object(bytes));
+    }
+    serde_json::from_slice(bytes).map_err(|error| explain::<T>(bytes, &error))
+}
+
+fn not_an_object(bytes: &[u8]) -> Problem {
+    if bytes.is_empty() {
+        return Problem::bad_request("the body is empty; send a JSON object");
+    }
+    match serde_json::from_slice::<serde::de::IgnoredAny>(bytes) {
+        Ok(_) => Problem::bad_request("the body must be a JSON object"),
+        Err(error) => Problem::bad_request(format!("the body is not JSON: {error}")),
+    }
+}
+
+fn explain<'a, T: Deserialize<'a>>(bytes: &'a [u8], error: &serde_json::Error) -> Problem {
+    if !error.is_data() {
+        return Problem::bad_request(format!("the body is not JSON: {error}"));
+    }
+    let mut deserializer = serde_json::Deserializer::from_slice(bytes);
+    let place = match serde_path_to_error::deserialize::<_, T>(&mut deserializer) {
+        Ok(_) => String::new(),
+        Err(error) => error.path().to_string(),
+    };
+    let message = error.to_string();
+    let named = ["unknown field `", "missing field `", "duplicate field `"]
+        .iter()
+        .find_map(|prefix| message.strip_prefix(prefix)?.split_once('`'));
+    // The place of a type error names the field; the other messages do themselves.
+    let field = match named {
+        Some((name, _)) => match place.rsplit_once('.') {
+            Some((parent, _)) if !parent.is_empty() => format!("{parent}.{name}"),
+            _ => name.to_owned(),
+        },
+        None => place,
+    };
+    let message = message.split_once(" at line ").map_or(message.as_str(), |(before, _)| before);
+    let message = message.replace("expected u32", "expected a whole number from 1 to 4294967295");
+    match field.as_str() {
+        "" | "." => Problem::bad_request(message),
+        _ => Problem::bad_field(field.clone(), format!("{field}: {message}")),
+    }
+}

@@ -1,0 +1,75 @@
+//! The command line. All commands but `serve`, `migrate` and `completions` talk to a server.
+
+mod check;
+mod client;
+mod policy;
+mod token;
+
+use clap::{CommandFactory, Parser, Subcommand};
+use tracing::level_filters::LevelFilter;
+
+use crate::exit::{Done, Failure};
+use crate::serve::{self, ServeArgs};
+
+/// When may this happen? Exact, durable, shared rate limits.
+#[derive(Debug, Parser)]
+#[command(name = "tollgate", version, propagate_version = true, after_help = EXIT_CODES)]
+pub(crate) struct Cli {
+    /// How much to log to standard error: off, error, warn, info, debug or trace
+    #[arg(long, global = true, default_value = "info", value_name = "LEVEL", env = "TOLLGATE_LOG")]
+    pub(crate) log: LevelFilter,
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+const EXIT_CODES: &str = "Exit codes: 0 allowed or done, 1 refused, 2 bad usage or input, \
+                          3 store or server unreachable.";
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Run the server
+    Serve(ServeArgs),
+    /// Ask whether something may happen now; if so, it is counted
+    Check(check::CheckArgs),
+    /// Ask how it stands, counting nothing
+    Peek(check::CheckArgs),
+    /// Give back what a check spent
+    Refund(check::RefundArgs),
+    /// List, show, apply and delete policies
+    #[command(subcommand)]
+    Policy(policy::PolicyCommand),
+    /// Make access tokens
+    #[command(subcommand)]
+    Token(token::TokenCommand),
+    /// Bring a store's schema up to date (also done by `serve`)
+    Migrate {
+        /// The store: sqlite:PATH
+        #[arg(long, value_name = "URL", default_value = "sqlite:tollgate.db")]
+        store: String,
+    },
+    /// Print a completion script for a shell
+    Completions { shell: clap_complete::Shell },
+}
+
+pub(crate) fn run(command: Command) -> Result<Done, Failure> {
+    match command {
+        Command::Serve(args) => serve::run(args).map(|()| Done::Ok),
+        Command::Check(args) => check::check(&args),
+        Command::Peek(args) => check::peek(&args),
+        Command::Refund(args) => check::refund(&args),
+        Command::Policy(command) => policy::run(command),
+        Command::Token(command) => token::run(&command),
+        Command::Migrate { store } => migrate(&store),
+        Command::Completions { shell } => {
+            clap_complete::generate(shell, &mut Cli::command(), "tollgate", &mut std::io::stdout());
+            Ok(Done::Ok)
+        }
+    }
+}
+
+fn migrate(store: &str) -> Result<Done, Failure> {
+    let gate = token::open(store)?;
+    gate.close();
+    println!("{store} is up to date");
+    Ok(Done::Ok)
+}

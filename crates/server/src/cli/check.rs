@@ -1,0 +1,133 @@
+//! `check`, `peek` and `refund`.
+
+use comfy_table::Table;
+use comfy_table::presets::UTF8_FULL_CONDENSED;
+use serde_json::{Map, Value, json};
+use ureq::http::StatusCode;
+
+use super::client::{Remote, Reply};
+use crate::exit::{Done, Failure};
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct CheckArgs {
+    /// The policy to ask
+    policy: String,
+    /// Who is asking, such as user=ada
+    #[arg(value_name = "NAME=VALUE", value_parser = attribute)]
+    subject: Vec<(String, String)>,
+    /// Units asked for
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
+    cost: u32,
+    #[command(flatten)]
+    remote: Remote,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct RefundArgs {
+    /// The receipt of an allowed check
+    receipt: String,
+    #[command(flatten)]
+    remote: Remote,
+}
+
+fn attribute(text: &str) -> Result<(String, String), String> {
+    let (name, value) = text.split_once('=').ok_or("give attributes as NAME=VALUE")?;
+    Ok((name.to_owned(), value.to_owned()))
+}
+
+impl CheckArgs {
+    fn ask(&self, path: &str) -> Result<Reply, Failure> {
+        let subject: Map<_, _> =
+            self.subject.iter().map(|(name, value)| (name.clone(), value.clone().into())).collect();
+        let body = json!({ "policy": self.policy, "subject": subject, "cost": self.cost });
+        self.remote.post(path, &body)
+    }
+
+    fn show(&self, reply: &Reply) -> Result<Done, Failure> {
+        let decision = &reply.document;
+        if !(reply.status.is_success() || reply.status == StatusCode::TOO_MANY_REQUESTS) {
+            return Err(reply.failure());
+        }
+        if self.remote.json {
+            println!("{decision}");
+        } else {
+            print_decision(decision);
+        }
+        let allowed = decision["allowed"].as_bool().unwrap_or(false);
+        Ok(if allowed { Done::Ok } else { Done::Refused })
+    }
+}
+
+pub(crate) fn check(args: &CheckArgs) -> Result<Done, Failure> {
+    args.show(&args.ask("/api/v1/check")?)
+}
+
+pub(crate) fn peek(args: &CheckArgs) -> Result<Done, Failure> {
+    args.show(&args.ask("/api/v1/peek")?)
+}
+
+pub(crate) fn refund(args: &RefundArgs) -> Result<Done, Failure> {
+    let body = json!({ "receipt": args.receipt });
+    let answer = args.remote.post("/api/v1/refund", &body)?.success()?;
+    if args.remote.json {
+        println!("{answer}");
+    } else {
+        match answer["reason"].as_str() {
+            None => println!("refunded"),
+            Some(reason) => println!("not refunded: {reason}"),
+        }
+    }
+    let refunded = answer["refunded"].as_bool().unwrap_or(false);
+    Ok(if refunded { Done::Ok } else { Done::Refused })
+}
+
+fn print_decision(decision: &Value) {
+    let allowed = decision["allowed"].as_bool().unwrap_or(false);
+    println!(
+        "{}: policy {}, cost {}",
+        if allowed { "allowed" } else { "refused" },
+        text(&decision["policy"]),
+        text(&decision["cost"]),
+    );
+    let mut table = Table::new();
+    table.load_style(UTF8_FULL_CONDENSED);
+    table.set_header(["limit", "fill", "used", "max", "remaining", "resets at", "wait"]);
+    for limit in decision["limits"].as_array().into_iter().flatten() {
+        let wait = limit["retry_after"].as_u64().map_or_else(String::new, crate::wire::wait);
+        table.add_row([
+            text(&limit["name"]),
+            bar(limit["used"].as_u64().unwrap_or(0), limit["max"].as_u64().unwrap_or(0)),
+            text(&limit["used"]),
+            text(&limit["max"]),
+            text(&limit["remaining"]),
+            text(&limit["resets_at"]),
+            wait,
+        ]);
+    }
+    println!("{table}");
+    if let Some(retry_at) = decision["retry_at"].as_str() {
+        println!("try again at {retry_at}");
+    }
+    if let Some(receipt) = decision["receipt"].as_str() {
+        println!("receipt {receipt}");
+    }
+}
+
+/// Ten blocks, filled as far as the limit is.
+fn bar(used: u64, max: u64) -> String {
+    const BLOCKS: u64 = 10;
+    let full = match max {
+        0 => BLOCKS,
+        max => (u128::from(used) * u128::from(BLOCKS)).div_ceil(u128::from(max)) as u64,
+    };
+    let full = full.min(BLOCKS) as usize;
+    "█".repeat(full) + &"░".repeat(BLOCKS as usize - full)
+}
+
+pub(crate) fn text(value: &Value) -> String {
+    match value {
+        Value::String(text) => text.clone(),
+        Value::Null => String::new(),
+        other => other.to_string(),
+    }
+}

@@ -1,0 +1,114 @@
+//! Calls to a running server.
+
+use std::time::Duration;
+
+use serde_json::Value;
+use ureq::http::StatusCode;
+
+use crate::exit::Failure;
+
+/// No answer by then counts as unreachable.
+const TIMEOUT: Duration = Duration::from_secs(30);
+
+/// Which server, and how to show what it says.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Remote {
+    /// The server to talk to
+    #[arg(
+        long,
+        value_name = "URL",
+        env = "TOLLGATE_SERVER",
+        default_value = "http://127.0.0.1:8080"
+    )]
+    server: String,
+    /// The token to show it
+    #[arg(long, value_name = "TOKEN", env = "TOLLGATE_TOKEN", hide_env_values = true)]
+    token: Option<String>,
+    /// Print the server's answer as JSON, for programs
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// The server's answer: its status and document.
+pub(crate) struct Reply {
+    pub(crate) status: StatusCode,
+    pub(crate) document: Value,
+}
+
+impl Reply {
+    /// The document, or the problem as a failure.
+    pub(crate) fn success(self) -> Result<Value, Failure> {
+        if self.status.is_success() {
+            return Ok(self.document);
+        }
+        Err(self.failure())
+    }
+
+    /// What the server said is wrong; its own errors count as unreachable.
+    pub(crate) fn failure(&self) -> Failure {
+        let detail = self.document["detail"].as_str().unwrap_or("the server gave no reason");
+        let status = self.status.as_u16();
+        match self.status {
+            StatusCode::UNAUTHORIZED => {
+                Failure::bad_input(format!("{detail} (set TOLLGATE_TOKEN, or pass --token)"))
+            }
+            _ if self.status.is_server_error() => {
+                Failure::unreachable(format!("{detail} (status {status})"))
+            }
+            _ => Failure::bad_input(detail.to_owned()),
+        }
+    }
+}
+
+impl Remote {
+    pub(crate) fn get(&self, path: &str) -> Result<Reply, Failure> {
+        self.call("GET", path, None)
+    }
+
+    pub(crate) fn post(&self, path: &str, body: &Value) -> Result<Reply, Failure> {
+        self.call("POST", path, Some(body))
+    }
+
+    pub(crate) fn put(&self, path: &str, body: &Value) -> Result<Reply, Failure> {
+        self.call("PUT", path, Some(body))
+    }
+
+    pub(crate) fn delete(&self, path: &str) -> Result<Reply, Failure> {
+        self.call("DELETE", path, None)
+    }
+
+    fn call(&self, method: &str, path: &str, body: Option<&Value>) -> Result<Reply, Failure> {
+        let server = self.server.trim_end_matches('/');
+        let config =
+            ureq::Agent::config_builder().timeout_global(Some(TIMEOUT)).http_status_as_error(false);
+        let agent: ureq::Agent = config.build().into();
+        let request = ureq::http::Request::builder()
+            .method(method)
+            .uri(format!("{server}{path}"))
+            .header("content-type", "application/json");
+        let request = match &self.token {
+            Some(token) => request.header("x-api-token", token),
+            None => request,
+        };
+        let bad = |error: &dyn std::fmt::Display| {
+            Failure::bad_input(format!("{server} is not a server address ({error})"))
+        };
+        let answer = match body {
+            Some(body) => agent.run(request.body(body.to_string()).map_err(|error| bad(&error))?),
+            None => agent.run(request.body(()).map_err(|error| bad(&error))?),
+        };
+        let unreachable = |error: ureq::Error| match error {
+            ureq::Error::BadUri(why) => bad(&why),
+            other => Failure::unreachable(format!(
+                "no answer from {server} ({other}): start one with `tollgate serve`, or name \
+                 another with --server URL"
+            )),
+        };
+        let mut answer = answer.map_err(unreachable)?;
+        let text = answer.body_mut().read_to_string().map_err(unreachable)?;
+        let document = serde_json::from_str(&text).map_err(|_| {
+            Failure::unreachable(format!("{server} does not answer like a tollgate server"))
+        })?;
+        Ok(Reply { status: answer.status(), document })
+    }
+}

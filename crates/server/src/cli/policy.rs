@@ -1,0 +1,171 @@
+//! `policy list|show|apply|history|delete`.
+
+use std::path::PathBuf;
+
+use clap::Subcommand;
+use comfy_table::Table;
+use comfy_table::presets::UTF8_FULL_CONDENSED;
+use serde_json::Value;
+use tollgate::{Policy, policies_from_toml};
+
+use super::check::text;
+use super::client::Remote;
+use crate::exit::{Done, Failure};
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum PolicyCommand {
+    /// The policies in force
+    List {
+        #[command(flatten)]
+        remote: Remote,
+    },
+    /// One policy's document
+    Show {
+        name: String,
+        #[command(flatten)]
+        remote: Remote,
+    },
+    /// Put the policies of a TOML file ([policy.NAME] sections) in force
+    Apply {
+        file: PathBuf,
+        #[command(flatten)]
+        remote: Remote,
+    },
+    /// Every version a policy ever had
+    History {
+        name: String,
+        #[command(flatten)]
+        remote: Remote,
+    },
+    /// Take a policy out of force; its versions are kept
+    Delete {
+        name: String,
+        #[command(flatten)]
+        remote: Remote,
+    },
+}
+
+pub(crate) fn run(command: PolicyCommand) -> Result<Done, Failure> {
+    match command {
+        PolicyCommand::List { remote } => list(&remote),
+        PolicyCommand::Show { name, remote } => {
+            let policy = remote.get(&format!("/admin/policies/{}", encode(&name)))?.success()?;
+            if remote.json {
+                println!("{policy}");
+            } else {
+                println!("{policy:#}");
+            }
+            Ok(Done::Ok)
+        }
+        PolicyCommand::Apply { file, remote } => apply(&file, &remote),
+        PolicyCommand::History { name, remote } => history(&name, &remote),
+        PolicyCommand::Delete { name, remote } => {
+            let answer = remote.delete(&format!("/admin/policies/{}", encode(&name)))?.success()?;
+            if remote.json {
+                println!("{answer}");
+            } else {
+                println!("policy {name} is no longer in force; its versions are kept");
+            }
+            Ok(Done::Ok)
+        }
+    }
+}
+
+fn list(remote: &Remote) -> Result<Done, Failure> {
+    let answer = remote.get("/admin/policies")?.success()?;
+    if remote.json {
+        println!("{answer}");
+        return Ok(Done::Ok);
+    }
+    let mut table = table(["policy", "version", "since", "limits"]);
+    for policy in answer["policies"].as_array().into_iter().flatten() {
+        table.add_row([
+            text(&policy["name"]),
+            text(&policy["version"]),
+            text(&policy["effective_from"]),
+            limits(policy),
+        ]);
+    }
+    println!("{table}");
+    Ok(Done::Ok)
+}
+
+fn history(name: &str, remote: &Remote) -> Result<Done, Failure> {
+    let path = format!("/admin/policies/{}/versions", encode(name));
+    let answer = remote.get(&path)?.success()?;
+    if remote.json {
+        println!("{answer}");
+        return Ok(Done::Ok);
+    }
+    let mut table = table(["version", "when", "who", "limits"]);
+    for version in answer["versions"].as_array().into_iter().flatten() {
+        let deleted = version["deleted"].as_bool().unwrap_or(false);
+        table.add_row([
+            text(&version["version"]),
+            text(&version["created_at"]),
+            text(&version["created_by"]),
+            if deleted { "(deleted)".into() } else { limits(&version["policy"]) },
+        ]);
+    }
+    println!("{table}");
+    Ok(Done::Ok)
+}
+
+/// All of the file is valid before any of it is sent.
+fn apply(file: &PathBuf, remote: &Remote) -> Result<Done, Failure> {
+    let policies = read_policies(file)?;
+    let mut changes = Vec::new();
+    for policy in &policies {
+        let path = format!("/admin/policies/{}", encode(policy.name()));
+        let change = remote.put(&path, policy.document())?.success()?;
+        if !remote.json {
+            let (version, detail) = (text(&change["version"]), text(&change["detail"]));
+            println!("{}: version {version}, {detail}", policy.name());
+        }
+        changes.push(change);
+    }
+    if remote.json {
+        println!("{}", Value::Array(changes));
+    }
+    Ok(Done::Ok)
+}
+
+fn read_policies(file: &PathBuf) -> Result<Vec<Policy>, Failure> {
+    let shown = file.display();
+    let text = std::fs::read_to_string(file)
+        .map_err(|error| Failure::bad_input(format!("{shown} cannot be read: {error}")))?;
+    let mut table: toml::Table = text
+        .parse()
+        .map_err(|error: toml::de::Error| Failure::bad_input(format!("{shown}: {error}")))?;
+    let Some(toml::Value::Table(policies)) = table.remove("policy") else {
+        return Err(Failure::bad_input(format!(
+            "{shown} has no [policy.NAME] section, so there is nothing to apply"
+        )));
+    };
+    policies_from_toml(policies).map_err(|invalid| {
+        let faults: Vec<_> = invalid.faults.iter().map(ToString::to_string).collect();
+        Failure::bad_input(format!("{shown}: nothing was applied:\n  {}", faults.join("\n  ")))
+    })
+}
+
+fn limits(policy: &Value) -> String {
+    let limit = |limit: &Value| {
+        format!("{} {} per {}", text(&limit["name"]), text(&limit["max"]), text(&limit["per"]))
+    };
+    let limits: Vec<_> = policy["limits"].as_array().into_iter().flatten().map(limit).collect();
+    limits.join("\n")
+}
+
+fn table<const COLUMNS: usize>(header: [&str; COLUMNS]) -> Table {
+    let mut table = Table::new();
+    table.load_style(UTF8_FULL_CONDENSED).set_header(header);
+    table
+}
+
+/// Names are plain, but what a person types may not be.
+fn encode(name: &str) -> String {
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"._-:".contains(&byte);
+    name.bytes()
+        .map(|byte| if plain(byte) { char::from(byte).to_string() } else { format!("%{byte:02X}") })
+        .collect()
+}

@@ -1,0 +1,70 @@
+//! `token create`: at a running server, or in a store that is not in use.
+
+use clap::Subcommand;
+use serde_json::json;
+use tollgate::{Scope, Tollgate};
+
+use super::check::text;
+use super::client::Remote;
+use crate::exit::{Done, Failure};
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum TokenCommand {
+    /// Make a token; it is shown once
+    Create {
+        /// What it may do: admin or check
+        #[arg(long, value_parser = scope)]
+        scope: Scope,
+        /// Noted in the audit of what it does (default: its scope)
+        #[arg(long)]
+        name: Option<String>,
+        /// Write to this store itself, while no server uses it
+        #[arg(long, value_name = "URL")]
+        store: Option<String>,
+        #[command(flatten)]
+        remote: Remote,
+    },
+}
+
+fn scope(text: &str) -> Result<Scope, String> {
+    Scope::parse(text).ok_or_else(|| "must be admin or check".into())
+}
+
+pub(crate) fn run(command: &TokenCommand) -> Result<Done, Failure> {
+    let TokenCommand::Create { scope, name, store, remote } = command;
+    let name = name.as_deref().unwrap_or(scope.as_str());
+    let token = match store {
+        Some(store) => create_in_store(store, name, *scope)?,
+        None => {
+            let body = json!({ "scope": scope.as_str(), "name": name });
+            text(&remote.post("/admin/tokens", &body)?.success()?["token"])
+        }
+    };
+    if remote.json {
+        println!("{}", json!({ "token": token, "scope": scope.as_str(), "name": name }));
+    } else {
+        println!("{token}");
+        eprintln!("this is shown once; keep it, and use it as TOLLGATE_TOKEN");
+    }
+    Ok(Done::Ok)
+}
+
+fn create_in_store(store: &str, name: &str, scope: Scope) -> Result<String, Failure> {
+    let gate = open(store)?;
+    let token = block_on(gate.create_token(name, scope))??;
+    gate.close();
+    Ok(token)
+}
+
+/// Opens a store for a command of its own.
+pub(crate) fn open(store: &str) -> Result<Tollgate, Failure> {
+    Ok(block_on(Tollgate::open(store))??)
+}
+
+fn block_on<T>(future: impl Future<Output = T>) -> Result<T, Failure> {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(|error| Failure::unreachable(format!("the runtime did not start: {error}")))?;
+    Ok(runtime.block_on(future))
+}

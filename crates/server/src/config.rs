@@ -1,0 +1,145 @@
+//! The configuration file. Every key has a default; an unknown one is an error that names it.
+
+use std::fmt;
+use std::path::Path;
+use std::time::Duration;
+
+use serde::Deserialize;
+use tollgate::{Policy, parse_duration, policies_from_toml};
+
+/// What `--config FILE` says.
+#[derive(Debug, Deserialize, Default)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct Config {
+    pub(crate) server: Server,
+    pub(crate) store: Store,
+    policy: toml::Table,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct Server {
+    pub(crate) listen: String,
+    pub(crate) max_connections: usize,
+    pub(crate) max_body_bytes: usize,
+    pub(crate) header_timeout: Timeout,
+    pub(crate) body_timeout: Timeout,
+    pub(crate) shutdown_timeout: Timeout,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct Store {
+    pub(crate) url: String,
+}
+
+impl Default for Server {
+    fn default() -> Self {
+        Self {
+            listen: "127.0.0.1:8080".into(),
+            max_connections: 16_384,
+            max_body_bytes: 256 << 10,
+            header_timeout: Timeout(Duration::from_secs(30)),
+            body_timeout: Timeout(Duration::from_secs(15)),
+            shutdown_timeout: Timeout(Duration::from_secs(10)),
+        }
+    }
+}
+
+impl Default for Store {
+    fn default() -> Self {
+        Self { url: "sqlite:tollgate.db".into() }
+    }
+}
+
+/// A duration as people write it.
+#[derive(Clone, Copy, Debug, Deserialize)]
+#[serde(try_from = "String")]
+pub(crate) struct Timeout(pub(crate) Duration);
+
+impl TryFrom<String> for Timeout {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Self, String> {
+        let span = parse_duration(&text)?;
+        Ok(Self(Duration::from_micros(span.as_micros().unsigned_abs())))
+    }
+}
+
+/// A configuration that cannot be used, and why.
+#[derive(Debug)]
+pub(crate) struct BadConfig(String);
+
+impl fmt::Display for BadConfig {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for BadConfig {}
+
+impl Config {
+    /// The file's settings, and its policies, all valid.
+    pub(crate) fn read(path: &Path) -> Result<(Self, Vec<Policy>), BadConfig> {
+        let shown = path.display();
+        let text = std::fs::read_to_string(path)
+            .map_err(|error| BadConfig(format!("{shown} cannot be read: {error}")))?;
+        Self::parse(&text).map_err(|BadConfig(why)| BadConfig(format!("{shown}: {why}")))
+    }
+
+    fn parse(text: &str) -> Result<(Self, Vec<Policy>), BadConfig> {
+        let mut config: Self =
+            toml::from_str(text).map_err(|error| BadConfig(error.to_string()))?;
+        let policies = policies_from_toml(std::mem::take(&mut config.policy));
+        let policies = policies.map_err(|invalid| {
+            let faults: Vec<_> = invalid.faults.iter().map(ToString::to_string).collect();
+            BadConfig(format!("{} faults in policies:\n  {}", faults.len(), faults.join("\n  ")))
+        })?;
+        Ok((config, policies))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_empty_file_is_all_defaults() {
+        let (config, policies) = Config::parse("").unwrap();
+        assert_eq!(config.server.listen, "127.0.0.1:8080");
+        assert_eq!(config.store.url, "sqlite:tollgate.db");
+        assert!(policies.is_empty());
+    }
+
+    #[test]
+    fn an_unknown_key_is_named() {
+        for (text, name) in [
+            ("[server]\nlisen = \"x\"", "lisen"),
+            ("[sever]\n", "sever"),
+            ("[policy.a]\nlimits = []\nroute = []", "policy.a.route"),
+        ] {
+            let BadConfig(why) = Config::parse(text).unwrap_err();
+            assert!(why.contains(name), "{why}");
+        }
+    }
+
+    #[test]
+    fn every_fault_of_every_policy_is_listed() {
+        let text = r#"
+            [policy.a]
+            limits = [{ name = "x", max = -1, per = "0s" }]
+            [policy.b]
+            durability = "never"
+            limits = [{ name = "x", max = 1, per = "day", timezone = "Mars/Base" }]
+        "#;
+        let BadConfig(why) = Config::parse(text).unwrap_err();
+        for place in [
+            "policy.a.limits[0].max",
+            "policy.a.limits[0].per",
+            "policy.b.durability",
+            "policy.b.limits[0].timezone",
+        ] {
+            assert!(why.contains(place), "{place} is not in {why}");
+        }
+    }
+}

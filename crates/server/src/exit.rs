@@ -1,0 +1,49 @@
+//! Exit codes, in one place: 0 allowed or done, 1 refused, 2 bad usage or input, 3 unreachable.
+
+use std::process::ExitCode;
+
+use tollgate::Error;
+
+/// A command that did its work.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Done {
+    Ok,
+    Refused,
+}
+
+/// A command that could not.
+#[derive(Debug)]
+pub(crate) struct Failure {
+    code: u8,
+    message: String,
+}
+
+impl Failure {
+    pub(crate) fn bad_input(message: impl Into<String>) -> Self {
+        Self { code: 2, message: message.into() }
+    }
+
+    pub(crate) fn unreachable(message: impl Into<String>) -> Self {
+        Self { code: 3, message: message.into() }
+    }
+}
+
+impl From<Error> for Failure {
+    fn from(error: Error) -> Self {
+        match error {
+            Error::Store(store) => Self::unreachable(store.to_string()),
+            other => Self::bad_input(other.to_string()),
+        }
+    }
+}
+
+pub(crate) fn code(result: Result<Done, Failure>) -> ExitCode {
+    match result {
+        Ok(Done::Ok) => ExitCode::SUCCESS,
+        Ok(Done::Refused) => ExitCode::from(1),
+        Err(Failure { code, message }) => {
+            eprintln!("error: {message}");
+            ExitCode::from(code)
+        }
+    }
+}

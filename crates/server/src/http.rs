@@ -1,0 +1,102 @@
+//! The routes, and the OpenAPI document made from the same list.
+
+mod check;
+mod overrides;
+mod policies;
+mod rate_limit_config;
+mod schema;
+mod system;
+mod tokens;
+
+use std::sync::Arc;
+
+use axum::extract::Request;
+use axum::http::{Method, StatusCode};
+use axum::routing::get;
+use axum::{Json, Router, middleware};
+use tollgate::Error;
+use utoipa::openapi::security::{ApiKey, ApiKeyValue, HttpAuthScheme, HttpBuilder, SecurityScheme};
+use utoipa::openapi::{ComponentsBuilder, InfoBuilder, OpenApi, OpenApiBuilder};
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
+
+use crate::auth::{require_admin, require_check};
+use crate::problem::Problem;
+use crate::state::App;
+
+pub(crate) use check::{CHECK_PATH, answer_check};
+
+impl App {
+    /// Maps an error and, if it is the store's, counts it.
+    pub(crate) fn failed(&self, error: Error) -> Problem {
+        if matches!(error, Error::Store(_)) {
+            self.metrics.store_error();
+        }
+        error.into()
+    }
+}
+
+pub(crate) fn router(app: Arc<App>) -> Router {
+    let (router, api) = described(app.clone()).split_for_parts();
+    let api = Arc::new(api);
+    router
+        .route("/openapi.json", get(move || async move { Json(Arc::unwrap_or_clone(api)) }))
+        .fallback(no_route)
+        .method_not_allowed_fallback(no_method)
+        .with_state(app)
+}
+
+fn described(app: Arc<App>) -> OpenApiRouter<Arc<App>> {
+    let open = OpenApiRouter::with_openapi(description())
+        .routes(routes!(system::healthz))
+        .routes(routes!(system::readyz))
+        .routes(routes!(system::metrics));
+    let checks = OpenApiRouter::new()
+        .routes(routes!(check::check))
+        .routes(routes!(check::peek))
+        .routes(routes!(check::refund));
+    let admin = OpenApiRouter::new()
+        .routes(routes!(policies::list))
+        .routes(routes!(policies::get, policies::put, policies::delete))
+        .routes(routes!(policies::versions))
+        .routes(routes!(overrides::list, overrides::put, overrides::delete))
+        .routes(routes!(rate_limit_config::get, rate_limit_config::post))
+        .routes(routes!(rate_limit_config::flush))
+        .routes(routes!(tokens::post));
+    open.merge(checks.route_layer(middleware::from_fn_with_state(app.clone(), require_check)))
+        .merge(admin.route_layer(middleware::from_fn_with_state(app, require_admin)))
+}
+
+fn description() -> OpenApi {
+    let token = SecurityScheme::ApiKey(ApiKey::Header(ApiKeyValue::new("X-API-Token")));
+    let bearer = HttpBuilder::new().scheme(HttpAuthScheme::Bearer).build();
+    OpenApiBuilder::new()
+        .info(
+            InfoBuilder::new()
+                .title("Tollgate")
+                .version(env!("CARGO_PKG_VERSION"))
+                .description(Some("When may this happen? Exact, durable, shared rate limits."))
+                .build(),
+        )
+        .components(Some(
+            ComponentsBuilder::new()
+                .security_scheme("token", token)
+                .security_scheme("bearer", SecurityScheme::Http(bearer))
+                .build(),
+        ))
+        .build()
+}
+
+async fn no_route(request: Request) -> Problem {
+    let path = request.uri().path();
+    Problem::not_found(format!("there is nothing at {path}; /openapi.json lists what there is"))
+}
+
+async fn no_method(method: Method, request: Request) -> Problem {
+    let path = request.uri().path();
+    Problem::new(
+        StatusCode::METHOD_NOT_ALLOWED,
+        "urn:tollgate:method-not-allowed",
+        format!("{path} does not answer to {method}; /openapi.json lists what it does"),
+    )
+}

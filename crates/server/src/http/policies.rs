@@ -1,0 +1,173 @@
+//! Policies and their versions.
+
+use std::sync::Arc;
+
+use axum::extract::{Path, State};
+use axum::http::StatusCode;
+use axum::{Extension, Json};
+use serde::Serialize;
+use serde_json::Value;
+use tollgate::{Compiled, Policy};
+use utoipa::ToSchema;
+
+use crate::auth::Caller;
+use crate::body::{self, parse};
+use crate::http::schema;
+use crate::problem::Problem;
+use crate::state::App;
+
+/// A policy in force: its document's fields, with name, version and since when.
+#[derive(Serialize, ToSchema)]
+pub(crate) struct PolicyInForce {
+    name: String,
+    version: u64,
+    effective_from: String,
+    #[serde(flatten)]
+    #[schema(value_type = schema::PolicyDocument)]
+    document: Value,
+}
+
+impl PolicyInForce {
+    fn of(compiled: &Compiled) -> Self {
+        Self {
+            name: compiled.policy().name().to_owned(),
+            version: compiled.version(),
+            effective_from: compiled.effective_from().to_string(),
+            document: compiled.policy().document().clone(),
+        }
+    }
+}
+
+#[derive(Serialize, ToSchema)]
+pub(crate) struct PolicyList {
+    policies: Vec<PolicyInForce>,
+}
+
+/// What came of a change.
+#[derive(Serialize, ToSchema)]
+pub(crate) struct PolicyChange {
+    name: String,
+    version: u64,
+    effective_from: String,
+    /// Whether a new version was made.
+    changed: bool,
+    /// Limits that count anew, because what they count by changed.
+    restarted: Vec<String>,
+    /// The same for people.
+    detail: String,
+}
+
+#[derive(Serialize, ToSchema)]
+pub(crate) struct PolicyVersions {
+    name: String,
+    /// Newest first.
+    versions: Vec<PolicyVersion>,
+}
+
+#[derive(Serialize, ToSchema)]
+pub(crate) struct PolicyVersion {
+    version: u64,
+    created_at: String,
+    created_by: String,
+    /// This version took the policy out of force.
+    deleted: bool,
+    /// The document, unless deleted.
+    #[schema(value_type = Option<schema::PolicyDocument>)]
+    policy: Option<Value>,
+}
+
+/// The policies in force.
+#[utoipa::path(get, path = "/admin/policies", tag = "policies",
+    responses((status = 200, body = PolicyList), schema::NoAccess))]
+pub(crate) async fn list(State(app): State<Arc<App>>) -> Json<PolicyList> {
+    let policies = app.gate.policies();
+    Json(PolicyList { policies: policies.iter().map(|policy| PolicyInForce::of(policy)).collect() })
+}
+
+/// One policy.
+#[utoipa::path(get, path = "/admin/policies/{name}", tag = "policies",
+    params(("name" = String, Path)),
+    responses((status = 200, body = PolicyInForce), schema::NotFound, schema::NoAccess))]
+pub(crate) async fn get(
+    State(app): State<Arc<App>>,
+    Path(name): Path<String>,
+) -> Result<Json<PolicyInForce>, Problem> {
+    Ok(Json(PolicyInForce::of(&*app.gate.policy(&name)?)))
+}
+
+/// Makes or replaces a policy. It is in force at the next decision.
+#[utoipa::path(put, path = "/admin/policies/{name}", tag = "policies",
+    params(("name" = String, Path)),
+    request_body = schema::PolicyDocument,
+    responses(
+        (status = 201, description = "Made", body = PolicyChange),
+        (status = 200, description = "Replaced, or unchanged", body = PolicyChange),
+        schema::BadInput, schema::StoreDown, schema::NoAccess, schema::TooLarge))]
+pub(crate) async fn put(
+    State(app): State<Arc<App>>,
+    Extension(caller): Extension<Caller>,
+    Path(name): Path<String>,
+    request: axum::extract::Request,
+) -> Result<(StatusCode, Json<PolicyChange>), Problem> {
+    let bytes = body::read(request.into_body(), app.body_limits).await?;
+    let document: Value = parse(&bytes)?;
+    let policy =
+        Policy::from_json(&name, document).map_err(|invalid| Problem::bad_policy(&invalid))?;
+    let applied = app.gate.apply(&policy, &caller.name).await.map_err(|error| app.failed(error))?;
+    let status = if applied.created { StatusCode::CREATED } else { StatusCode::OK };
+    let detail = match (applied.changed, applied.restarted.as_slice()) {
+        (false, _) => "nothing changed".to_owned(),
+        (true, []) if applied.created => "in force".to_owned(),
+        (true, []) => "in force; limits that were there keep their counts".to_owned(),
+        (true, names) => format!("in force; counting starts anew for {}", names.join(", ")),
+    };
+    Ok((
+        status,
+        Json(PolicyChange {
+            name,
+            version: applied.policy.version(),
+            effective_from: applied.policy.effective_from().to_string(),
+            changed: applied.changed,
+            restarted: applied.restarted,
+            detail,
+        }),
+    ))
+}
+
+/// Takes a policy out of force. Its versions are kept.
+#[utoipa::path(delete, path = "/admin/policies/{name}", tag = "policies",
+    params(("name" = String, Path)),
+    responses((status = 200, body = schema::Deleted), schema::NotFound, schema::StoreDown,
+        schema::NoAccess))]
+pub(crate) async fn delete(
+    State(app): State<Arc<App>>,
+    Extension(caller): Extension<Caller>,
+    Path(name): Path<String>,
+) -> Result<Json<schema::Deleted>, Problem> {
+    let deleted = app.gate.delete_policy(&name, &caller.name).await;
+    deleted.map_err(|error| app.failed(error))?;
+    Ok(Json(schema::Deleted { deleted: true }))
+}
+
+/// Every version a policy ever had: who, when and what.
+#[utoipa::path(get, path = "/admin/policies/{name}/versions", tag = "policies",
+    params(("name" = String, Path)),
+    responses((status = 200, body = PolicyVersions), schema::NotFound, schema::StoreDown,
+        schema::NoAccess))]
+pub(crate) async fn versions(
+    State(app): State<Arc<App>>,
+    Path(name): Path<String>,
+) -> Result<Json<PolicyVersions>, Problem> {
+    let versions = app.gate.policy_versions(&name).await.map_err(|error| app.failed(error))?;
+    let versions = versions
+        .into_iter()
+        .map(|version| PolicyVersion {
+            version: version.version,
+            created_at: version.created_at.to_string(),
+            created_by: version.created_by,
+            deleted: version.document.is_none(),
+            policy: version.document.and_then(|document| serde_json::from_str(&document).ok()),
+        })
+        .collect();
+    Ok(Json(PolicyVersions { name, versions }))
+}

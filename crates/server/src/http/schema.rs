@@ -1,0 +1,195 @@
+//! What OpenAPI says of bodies that are written or read by hand, and of answers many calls share.
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+use utoipa::{IntoParams, IntoResponses, ToSchema};
+
+/// What a check or a peek asks for.
+#[derive(Serialize, ToSchema)]
+pub(crate) struct CheckRequest {
+    policy: String,
+    /// Who is asking: the attributes the policy's limits count by.
+    #[schema(required = false, example = json!({ "user": "ada" }))]
+    subject: BTreeMap<String, String>,
+    /// Units asked for.
+    #[schema(required = false, minimum = 1, default = 1)]
+    cost: u32,
+}
+
+/// Allowed or refused, and how each limit stands.
+#[derive(Serialize, ToSchema)]
+pub(crate) struct Decision {
+    allowed: bool,
+    policy: String,
+    cost: u32,
+    limits: Vec<Limit>,
+    /// Whole seconds until it passes, rounded up.
+    #[schema(required = false)]
+    retry_after: u64,
+    /// The instant at which it passes.
+    #[schema(required = false, format = DateTime)]
+    retry_at: String,
+    #[schema(format = DateTime)]
+    decided_at: String,
+    /// Gives back what this decision spent.
+    #[schema(required = false)]
+    receipt: String,
+    /// Set when the store could not answer: `allow` or `local`.
+    #[schema(required = false)]
+    degraded: String,
+}
+
+/// One limit for this subject.
+#[derive(Serialize, ToSchema)]
+pub(crate) struct Limit {
+    name: String,
+    max: u64,
+    used: u64,
+    remaining: u64,
+    /// When nothing is counted any more.
+    #[schema(format = DateTime)]
+    resets_at: String,
+    /// Seconds until this limit lets the request pass; only if it does not now.
+    #[schema(required = false)]
+    retry_after: u64,
+    /// Counts and reports, never refuses.
+    #[schema(required = false)]
+    shadow: bool,
+}
+
+/// An error (RFC 9457).
+#[derive(Serialize, ToSchema)]
+pub(crate) struct Problem {
+    r#type: String,
+    title: String,
+    status: u16,
+    detail: String,
+    request_id: String,
+    /// What is wrong, where one field is.
+    #[schema(required = false)]
+    field: String,
+}
+
+/// A refusal: a problem with the decision's members.
+#[derive(Serialize, ToSchema)]
+pub(crate) struct Refusal {
+    #[serde(flatten)]
+    problem: Problem,
+    #[serde(flatten)]
+    decision: Decision,
+    /// The names of the refusing limits.
+    #[serde(rename = "violated-policies")]
+    violated_policies: Vec<String>,
+}
+
+#[derive(Serialize, ToSchema)]
+pub(crate) struct Refunded {
+    refunded: bool,
+    /// Why not: `already refunded`, `expired`, or `forgotten in a crash`.
+    #[schema(required = false)]
+    reason: String,
+}
+
+#[derive(Serialize, ToSchema)]
+pub(crate) struct Status {
+    pub(crate) status: &'static str,
+}
+
+#[derive(Serialize, ToSchema)]
+pub(crate) struct Deleted {
+    pub(crate) deleted: bool,
+}
+
+/// A policy document: the same schema as in the configuration file.
+#[derive(Serialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct PolicyDocument {
+    limits: Vec<PolicyLimit>,
+    /// `refuse` (default), `allow` or `local`.
+    #[schema(required = false)]
+    on_store_error: String,
+    /// `interval` (default) or `sync`.
+    #[schema(required = false)]
+    durability: String,
+    #[schema(required = false)]
+    routes: Vec<String>,
+    #[schema(required = false)]
+    schedule: BTreeMap<String, serde_json::Value>,
+}
+
+#[derive(Serialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct PolicyLimit {
+    name: String,
+    max: u64,
+    /// A duration (`60s`, `PT4S`) or a calendar unit (`minute`, `hour`, `day`, `week`, `month`).
+    per: String,
+    /// `fixed` (default), `sliding` or `bucket`.
+    #[schema(required = false)]
+    algorithm: String,
+    #[schema(required = false)]
+    by: Vec<String>,
+    #[schema(required = false)]
+    max_by: BTreeMap<String, BTreeMap<String, u64>>,
+    #[schema(required = false)]
+    burst: u64,
+    #[schema(required = false)]
+    resolution: String,
+    #[schema(required = false)]
+    timezone: String,
+    #[schema(required = false)]
+    private: bool,
+    #[schema(required = false)]
+    shadow: bool,
+    #[schema(required = false)]
+    ipv6_prefix: u8,
+}
+
+#[derive(IntoParams)]
+#[into_params(parameter_in = Header)]
+#[allow(dead_code, reason = "read by the derive only")]
+pub(crate) struct IdempotencyHeader {
+    /// Makes a retry safe: an answer with an effect is recorded for 24 hours and replayed.
+    #[param(rename = "Idempotency-Key", required = false)]
+    idempotency_key: String,
+}
+
+macro_rules! problem_answer {
+    ($(#[$doc:meta])* $name:ident, $status:literal) => {
+        $(#[$doc])*
+        #[derive(IntoResponses)]
+        #[response(status = $status, content_type = "application/problem+json")]
+        #[allow(dead_code, reason = "read by the derive only")]
+        pub(crate) struct $name(Problem);
+    };
+}
+
+problem_answer! {
+    /// Bad input; `field` says where
+    BadInput, 400
+}
+problem_answer! {
+    /// No such thing
+    NotFound, 404
+}
+problem_answer! {
+    /// The body is too large
+    TooLarge, 413
+}
+problem_answer! {
+    /// The store cannot answer, and the policy says to refuse then
+    StoreDown, 503
+}
+
+/// Without a token where one is needed, or with one of another scope.
+#[derive(IntoResponses)]
+#[allow(dead_code, reason = "read by the derive only")]
+pub(crate) enum NoAccess {
+    /// No token, or a wrong one
+    #[response(status = 401, content_type = "application/problem+json")]
+    Unauthorised(Problem),
+    /// The token's scope does not allow this
+    #[response(status = 403, content_type = "application/problem+json")]
+    Forbidden(Problem),
+}

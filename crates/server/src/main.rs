@@ -1,0 +1,31 @@
+//! The binary `tollgate`: HTTP, command line, metrics; the one place that maps decisions to the
+//! wire.
+
+mod auth;
+mod body;
+mod cli;
+mod config;
+mod exit;
+mod http;
+mod idempotency;
+mod listener;
+mod metrics;
+mod problem;
+mod request_id;
+mod serve;
+mod state;
+mod wire;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+
+fn main() -> ExitCode {
+    let cli = cli::Cli::parse();
+    tracing_subscriber::fmt()
+        .with_writer(std::io::stderr)
+        .with_max_level(cli.log)
+        .with_target(false)
+        .init();
+    exit::code(cli::run(cli.command))
+}

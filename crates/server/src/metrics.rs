@@ -1,0 +1,156 @@
+//! Prometheus metrics. No label ever carries a subject.
+
+use std::hash::{Hash, Hasher};
+use std::sync::Arc;
+use std::time::Duration;
+
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::text::encode;
+use prometheus_client::encoding::{
+    DescriptorEncoder, EncodeLabelSet, EncodeLabelValue, EncodeMetric, LabelValueEncoder,
+    NoLabelSet,
+};
+use prometheus_client::metrics::counter::{ConstCounter, Counter};
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::ConstGauge;
+use prometheus_client::metrics::histogram::Histogram;
+use prometheus_client::registry::{Registry, Unit};
+use tollgate::{Answer, BATCH_SIZE_BOUNDS, Compiled, Outcome, Tollgate};
+
+#[derive(Debug)]
+pub(crate) struct Metrics {
+    registry: Registry,
+    decisions: Family<DecisionLabels, Counter>,
+    decision_seconds: Histogram,
+    store_errors: Counter,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct DecisionLabels {
+    policy: PolicyName,
+    outcome: OutcomeLabel,
+}
+
+/// Shares the policy instead of copying its name for every decision.
+#[derive(Clone, Debug)]
+struct PolicyName(Arc<Compiled>);
+
+impl PolicyName {
+    fn as_str(&self) -> &str {
+        self.0.policy().name()
+    }
+}
+
+impl PartialEq for PolicyName {
+    fn eq(&self, other: &Self) -> bool {
+        self.as_str() == other.as_str()
+    }
+}
+
+impl Eq for PolicyName {}
+
+impl Hash for PolicyName {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.as_str().hash(state);
+    }
+}
+
+impl EncodeLabelValue for PolicyName {
+    fn encode(&self, encoder: &mut LabelValueEncoder<'_>) -> std::fmt::Result {
+        self.as_str().encode(encoder)
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum OutcomeLabel {
+    Allowed,
+    Refused,
+    NeverFits,
+}
+
+impl EncodeLabelValue for OutcomeLabel {
+    fn encode(&self, encoder: &mut LabelValueEncoder<'_>) -> std::fmt::Result {
+        let text = match self {
+            Self::Allowed => "allowed",
+            Self::Refused => "refused",
+            Self::NeverFits => "never_fits",
+        };
+        text.encode(encoder)
+    }
+}
+
+impl Metrics {
+    pub(crate) fn new(gate: Tollgate) -> Self {
+        let mut registry = Registry::with_prefix("tollgate");
+        let decisions = Family::default();
+        registry.register("decisions", "Checks decided", decisions.clone());
+        // From a microsecond to four seconds.
+        let bounds = (0..12).map(|step| 1e-6 * f64::from(1_u32 << (2 * step)));
+        let decision_seconds = Histogram::new(bounds);
+        registry.register_with_unit(
+            "decision",
+            "Time to decide a check",
+            Unit::Seconds,
+            decision_seconds.clone(),
+        );
+        let store_errors = Counter::default();
+        registry.register("store_errors", "Calls the store could not answer", store_errors.clone());
+        registry.register_collector(Box::new(StoreCollector(gate)));
+        Self { registry, decisions, decision_seconds, store_errors }
+    }
+
+    pub(crate) fn decided(&self, answer: &Answer, took: Duration) {
+        let outcome = match answer.decision.outcome {
+            Outcome::Allowed => OutcomeLabel::Allowed,
+            Outcome::Refused { .. } => OutcomeLabel::Refused,
+            Outcome::NeverFits => OutcomeLabel::NeverFits,
+        };
+        let labels = DecisionLabels { policy: PolicyName(answer.policy.clone()), outcome };
+        self.decisions.get_or_create(&labels).inc();
+        self.decision_seconds.observe(took.as_secs_f64());
+    }
+
+    pub(crate) fn store_error(&self) {
+        self.store_errors.inc();
+    }
+
+    pub(crate) fn text(&self) -> String {
+        let mut text = String::new();
+        encode(&mut text, &self.registry).expect("writing to memory does not fail");
+        text
+    }
+}
+
+/// Reads the store's own counters when asked.
+#[derive(Debug)]
+struct StoreCollector(Tollgate);
+
+impl Collector for StoreCollector {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> std::fmt::Result {
+        let stats = self.0.stats();
+        let keys = ConstGauge::new(i64::try_from(stats.keys).unwrap_or(i64::MAX));
+        let metric =
+            encoder.encode_descriptor("keys", "Keys in memory", None, keys.metric_type())?;
+        keys.encode(metric)?;
+        let failed = ConstCounter::new(stats.store_errors);
+        let help = "Commits that failed and are tried again";
+        let metric =
+            encoder.encode_descriptor("failed_commits", help, None, failed.metric_type())?;
+        failed.encode(metric)?;
+        let buckets: Vec<(f64, u64)> = BATCH_SIZE_BOUNDS
+            .iter()
+            .map(|bound| *bound as f64)
+            .chain([f64::INFINITY])
+            .zip(stats.batches.iter().copied())
+            .collect();
+        let count = stats.batches.iter().sum();
+        let help = "Decisions committed together";
+        let mut metric = encoder.encode_descriptor(
+            "batch_size",
+            help,
+            None,
+            prometheus_client::metrics::MetricType::Histogram,
+        )?;
+        metric.encode_histogram::<NoLabelSet>(stats.decisions_batched as f64, count, &buckets, None)
+    }
+}

@@ -1,0 +1,150 @@
+//! `tollgate serve`: opens the store, puts policies in force, and answers until told to stop.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use tokio::net::TcpListener;
+use tollgate::{Error, FilePolicy, Policy, Tollgate};
+
+use crate::auth::Access;
+use crate::body::BodyLimits;
+use crate::config::Config;
+use crate::exit::Failure;
+use crate::listener::{self, ListenerLimits};
+use crate::metrics::Metrics;
+use crate::state::App;
+
+/// Arguments of `serve`; they go before the file.
+#[derive(Debug, clap::Args)]
+pub(crate) struct ServeArgs {
+    /// Where counts are kept: sqlite:PATH or memory:
+    #[arg(long, value_name = "URL")]
+    store: Option<String>,
+    /// The address to listen on
+    #[arg(long, value_name = "ADDR")]
+    listen: Option<String>,
+    /// A TOML file with settings and policies
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+}
+
+/// The policy made at the first start, so that there is something to try.
+const DEFAULT_POLICY: &str = r#"
+limits = [{ name = "window", max = 100, per = "PT4S" }]
+schedule = { spread = "even", horizon = "365d" }
+"#;
+
+pub(crate) fn run(args: ServeArgs) -> Result<(), Failure> {
+    let (config, policies) = match &args.config {
+        None => (Config::default(), Vec::new()),
+        Some(path) => Config::read(path).map_err(|error| Failure::bad_input(error.to_string()))?,
+    };
+    let store = args.store.unwrap_or_else(|| config.store.url.clone());
+    let listen = args.listen.unwrap_or_else(|| config.server.listen.clone());
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build()
+        .map_err(|error| Failure::unreachable(format!("the runtime did not start: {error}")))?;
+    runtime.block_on(serve(&config, &policies, &store, &listen))
+}
+
+async fn serve(
+    config: &Config,
+    policies: &[Policy],
+    store: &str,
+    listen: &str,
+) -> Result<(), Failure> {
+    let admin_token = std::env::var("TOLLGATE_ADMIN_TOKEN").ok().filter(|token| !token.is_empty());
+    let gate = Tollgate::open(store).await?;
+    let address = resolve(listen).await?;
+    if !address.ip().is_loopback() && admin_token.is_none() && !gate.has_tokens() {
+        return Err(Failure::bad_input(format!(
+            "{address} can be reached from other machines, and there is no token yet: set \
+             TOLLGATE_ADMIN_TOKEN, or run `tollgate token create --scope admin --store {store}` \
+             first, or listen on 127.0.0.1"
+        )));
+    }
+    put_in_force(&gate, policies).await?;
+    let listener = TcpListener::bind(address).await.map_err(|error| {
+        Failure::unreachable(format!(
+            "{address} cannot be listened on ({error}): choose another with --listen ADDR"
+        ))
+    })?;
+    let address = listener.local_addr().unwrap_or(address);
+    let access = Access::new(gate.clone(), admin_token, address.ip().is_loopback());
+    greet(address, store, &gate, &access);
+    let app = Arc::new(App {
+        access,
+        metrics: Metrics::new(gate.clone()),
+        body_limits: BodyLimits {
+            max_bytes: config.server.max_body_bytes,
+            read_time: config.server.body_timeout.0,
+        },
+        gate: gate.clone(),
+    });
+    let limits = ListenerLimits {
+        max_connections: config.server.max_connections,
+        header_time: config.server.header_timeout.0,
+        shutdown_time: config.server.shutdown_timeout.0,
+    };
+    listener::serve(listener, app, limits, told_to_stop()).await;
+    // Everything decided is in the file before the process ends.
+    gate.close();
+    println!("stopped");
+    Ok(())
+}
+
+async fn resolve(listen: &str) -> Result<SocketAddr, Failure> {
+    let mut found = tokio::net::lookup_host(listen).await.map_err(|error| {
+        Failure::bad_input(format!(
+            "{listen:?} is not an address to listen on ({error}); try 127.0.0.1:8080"
+        ))
+    })?;
+    found.next().ok_or_else(|| Failure::bad_input(format!("{listen:?} names no address")))
+}
+
+async fn put_in_force(gate: &Tollgate, policies: &[Policy]) -> Result<(), Error> {
+    if gate.is_new() && !policies.iter().any(|policy| policy.name() == "default") {
+        gate.apply(&Policy::from_toml("default", DEFAULT_POLICY)?, "first start").await?;
+    }
+    for policy in policies {
+        if let FilePolicy::Applied(applied) = gate.apply_from_file(policy).await? {
+            let (name, version) = (policy.name(), applied.policy.version());
+            println!("policy {name} is now version {version}");
+        }
+    }
+    Ok(())
+}
+
+/// Says what was done, and what to do next.
+fn greet(address: SocketAddr, store: &str, gate: &Tollgate, access: &Access) {
+    let names: Vec<_> =
+        gate.policies().iter().map(|policy| policy.policy().name().to_owned()).collect();
+    println!("tollgate listens on http://{address}, store {store}, policies: {}", names.join(", "));
+    if access.is_open() {
+        println!("open to everybody on this machine: no token was made yet");
+    }
+    let token = if access.is_open() { "" } else { " -H \"X-API-Token: $TOLLGATE_TOKEN\"" };
+    println!("try a check:\n");
+    println!(
+        "curl -i http://{address}/api/v1/check{token} -d '{{\"policy\":\"default\",\"subject\":{{}}}}'\n"
+    );
+}
+
+/// Ctrl-C, or what service managers send.
+async fn told_to_stop() {
+    use tokio::signal::unix::{SignalKind, signal};
+    let mut terminate = match signal(SignalKind::terminate()) {
+        Ok(terminate) => terminate,
+        Err(error) => {
+            tracing::warn!(%error, "SIGTERM cannot be watched; only Ctrl-C stops in good order");
+            let _ = tokio::signal::ctrl_c().await;
+            return;
+        }
+    };
+    tokio::select! {
+        _ = terminate.recv() => {}
+        _ = tokio::signal::ctrl_c() => {}
+    }
+}

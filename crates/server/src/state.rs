@@ -1,0 +1,15 @@
+//! What every request handler shares.
+
+use tollgate::Tollgate;
+
+use crate::auth::Access;
+use crate::body::BodyLimits;
+use crate::metrics::Metrics;
+
+#[derive(Debug)]
+pub(crate) struct App {
+    pub(crate) gate: Tollgate,
+    pub(crate) access: Access,
+    pub(crate) metrics: Metrics,
+    pub(crate) body_limits: BodyLimits,
+}
