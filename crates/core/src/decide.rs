@@ -1,10 +1,11 @@
 //! The decision over several limits: all of them, or none.
 
-use smallvec::SmallVec;
-
+use crate::bucket::Bucket;
 use crate::decision::{Decision, LimitReport, Outcome, Standing, Verdict};
+use crate::fixed::Fixed;
 use crate::limit::{Cost, Quota, Rule};
-use crate::state::{Spend, State};
+use crate::sliding::Sliding;
+use crate::state::State;
 use crate::time::Instant;
 use crate::{bucket, fixed, sliding};
 
@@ -12,16 +13,22 @@ use crate::{bucket, fixed, sliding};
 #[derive(Clone, Copy, Debug)]
 pub struct Claim<'a> {
     pub rule: &'a Rule,
-    pub quota: Quota,
+    pub quota: &'a Quota,
     pub shadow: bool,
+}
+
+impl<'a> AsRef<Claim<'a>> for Claim<'a> {
+    fn as_ref(&self) -> &Claim<'a> {
+        self
+    }
 }
 
 /// The states of a request's keys, by the position of their claim. A store lends them under its
 /// locks; the decision reads all of them before it changes any.
 pub trait States {
     fn get(&self, position: usize) -> Option<&State>;
-    /// The state to change, `fresh` if the key has none yet.
-    fn get_or_insert(&mut self, position: usize, fresh: State) -> &mut State;
+    /// The state to change, made by `fresh` if the key has none yet.
+    fn get_or_insert_with(&mut self, position: usize, fresh: impl FnOnce() -> State) -> &mut State;
 }
 
 /// Whether a decision counts what it allows.
@@ -35,88 +42,122 @@ pub enum Intent {
 /// Decides `cost` against every claim. On `Allowed` with `Intent::Spend` every state has been
 /// charged; in all other cases none was touched.
 pub fn decide<'a>(
-    claims: impl ExactSizeIterator<Item = Claim<'a>> + Clone,
+    claims: &[impl AsRef<Claim<'a>>],
     states: &mut impl States,
     intent: Intent,
     cost: Cost,
     now: Instant,
 ) -> Decision {
-    let now = now.decidable();
-    let now = claims
-        .clone()
-        .enumerate()
-        .filter_map(|(position, claim)| Some(states.get(position)?.latest(claim.rule, now)))
-        .fold(now, Instant::max);
+    let mut decision = Decision::blank();
+    decide_into(&mut decision, claims, states, intent, cost, now);
+    decision
+}
 
-    let mut limits: SmallVec<_> = claims
-        .clone()
-        .enumerate()
-        .map(|(position, claim)| LimitReport {
-            standing: stand(&claim, states.get(position), now, cost),
-            spend: None,
-            shadow: claim.shadow,
-        })
-        .collect();
-    let outcome = outcome(&limits);
-
-    if outcome == Outcome::Allowed && intent == Intent::Spend {
-        for (position, claim) in claims.enumerate() {
-            let state = states.get_or_insert(position, State::fresh(claim.rule, now));
-            let (standing, spend) = charge(&claim, state, now, cost);
-            let report: &mut LimitReport = &mut limits[position];
-            // A shadow limit reports what it would have said, and counts all the same.
-            report.standing = Standing { verdict: report.standing.verdict, ..standing };
-            report.spend = Some(spend);
+/// The same, written where the caller wants it: moving a decision about costs more than making it.
+#[inline]
+pub fn decide_into<'a>(
+    decision: &mut Decision,
+    claims: &[impl AsRef<Claim<'a>>],
+    states: &mut impl States,
+    intent: Intent,
+    cost: Cost,
+    now: Instant,
+) {
+    let mut now = now.decidable();
+    for (position, claim) in claims.iter().enumerate() {
+        if let Some(state) = states.get(position) {
+            now = now.max(state.latest(claim.as_ref().rule, now));
         }
     }
-    Decision { outcome, cost, decided_at: now, limits }
+    decision.outcome = Outcome::Allowed;
+    decision.cost = cost;
+    decision.decided_at = now;
+    decision.limits.clear();
+    for (position, claim) in claims.iter().enumerate() {
+        let claim = claim.as_ref();
+        let verdict = verdict(claim, states.get(position), now, cost);
+        if !claim.shadow {
+            decision.outcome = worse(decision.outcome, verdict);
+        }
+        decision.limits.push(LimitReport { standing: NOT_YET, verdict, shadow: claim.shadow });
+    }
+    if decision.outcome == Outcome::Allowed && intent == Intent::Spend {
+        for (position, claim) in claims.iter().enumerate() {
+            let claim = claim.as_ref();
+            let fresh = || State::fresh(claim.rule, now);
+            charge(claim, states.get_or_insert_with(position, fresh), now, cost);
+        }
+    }
+    for (position, report) in decision.limits.iter_mut().enumerate() {
+        report.standing = standing(claims[position].as_ref(), states.get(position), now);
+    }
 }
+
+/// Stands in a report until everything is decided.
+const NOT_YET: Standing = Standing { max: 0, used: 0, resets_at: Instant::MIN };
 
 /// The longest wait of the refusing limits; one that can never be met outweighs all.
-fn outcome(limits: &[LimitReport]) -> Outcome {
-    let mut outcome = Outcome::Allowed;
-    for report in limits.iter().filter(|report| !report.shadow) {
-        outcome = match (outcome, report.standing.verdict) {
-            (Outcome::NeverFits, _) | (_, Verdict::Never) => Outcome::NeverFits,
-            (Outcome::Refused { retry_at }, Verdict::At(at)) => {
-                Outcome::Refused { retry_at: retry_at.max(at) }
-            }
-            (Outcome::Allowed, Verdict::At(retry_at)) => Outcome::Refused { retry_at },
-            (outcome, Verdict::Fits) => outcome,
-        };
-    }
-    outcome
-}
-
-fn stand(claim: &Claim<'_>, state: Option<&State>, now: Instant, cost: Cost) -> Standing {
-    let quota = claim.quota;
-    match (claim.rule, state) {
-        (Rule::Fixed(window), None) => fixed::stand(None, window, quota, now, cost),
-        (Rule::Fixed(window), Some(State::Fixed(state))) => {
-            fixed::stand(Some(state), window, quota, now, cost)
+fn worse(outcome: Outcome, verdict: Verdict) -> Outcome {
+    match (outcome, verdict) {
+        (Outcome::NeverFits, _) | (_, Verdict::Never) => Outcome::NeverFits,
+        (Outcome::Refused { retry_at }, Verdict::At(at)) => {
+            Outcome::Refused { retry_at: retry_at.max(at) }
         }
-        (Rule::Sliding { .. }, None) => sliding::stand(None, quota, now, cost),
-        (Rule::Sliding { .. }, Some(State::Sliding(state))) => {
-            sliding::stand(Some(state), quota, now, cost)
-        }
-        (Rule::Bucket { .. }, None) => bucket::stand(None, quota, now, cost),
-        (Rule::Bucket { .. }, Some(State::Bucket(state))) => {
-            bucket::stand(Some(state), quota, now, cost)
-        }
-        (_, Some(_)) => panic!("{FOREIGN_STATE}"),
+        (Outcome::Allowed, Verdict::At(retry_at)) => Outcome::Refused { retry_at },
+        (outcome, Verdict::Fits) => outcome,
     }
 }
 
-fn charge(claim: &Claim<'_>, state: &mut State, now: Instant, cost: Cost) -> (Standing, Spend) {
+fn verdict(claim: &Claim<'_>, state: Option<&State>, now: Instant, cost: Cost) -> Verdict {
     let quota = claim.quota;
+    match claim.rule {
+        Rule::Fixed(window) => fixed::verdict(as_fixed(state), window, quota, now, cost),
+        Rule::Sliding { .. } => sliding::verdict(as_sliding(state), quota, now, cost),
+        Rule::Bucket { .. } => bucket::verdict(as_bucket(state), quota, now, cost),
+    }
+}
+
+fn standing(claim: &Claim<'_>, state: Option<&State>, now: Instant) -> Standing {
+    let quota = claim.quota;
+    match claim.rule {
+        Rule::Fixed(window) => fixed::standing(as_fixed(state), window, quota, now),
+        Rule::Sliding { .. } => sliding::standing(as_sliding(state), quota, now),
+        Rule::Bucket { .. } => bucket::standing(as_bucket(state), quota, now),
+    }
+}
+
+fn charge(claim: &Claim<'_>, state: &mut State, now: Instant, cost: Cost) {
     match (claim.rule, state) {
-        (Rule::Fixed(window), State::Fixed(state)) => fixed::spend(state, window, quota, now, cost),
+        (Rule::Fixed(window), State::Fixed(state)) => fixed::spend(state, window, now, cost),
         (Rule::Sliding { resolution, .. }, State::Sliding(state)) => {
-            sliding::spend(state, *resolution, quota, now, cost)
+            sliding::spend(state, *resolution, now, cost);
         }
-        (Rule::Bucket { .. }, State::Bucket(state)) => bucket::spend(state, quota, now, cost),
+        (Rule::Bucket { .. }, State::Bucket(state)) => {
+            bucket::spend(state, claim.quota, now, cost);
+        }
         _ => panic!("{FOREIGN_STATE}"),
     }
+}
+
+fn as_fixed(state: Option<&State>) -> Option<&Fixed> {
+    state.map(|state| match state {
+        State::Fixed(state) => state,
+        _ => panic!("{FOREIGN_STATE}"),
+    })
+}
+
+fn as_sliding(state: Option<&State>) -> Option<&Sliding> {
+    state.map(|state| match state {
+        State::Sliding(state) => &**state,
+        _ => panic!("{FOREIGN_STATE}"),
+    })
+}
+
+fn as_bucket(state: Option<&State>) -> Option<&Bucket> {
+    state.map(|state| match state {
+        State::Bucket(state) => state,
+        _ => panic!("{FOREIGN_STATE}"),
+    })
 }
 
 const FOREIGN_STATE: &str =

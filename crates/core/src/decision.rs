@@ -3,7 +3,6 @@
 use smallvec::SmallVec;
 
 use crate::limit::Cost;
-use crate::state::Spend;
 use crate::time::Instant;
 
 /// Limits of one policy that a decision holds without touching the heap.
@@ -30,24 +29,27 @@ pub enum Outcome {
     NeverFits,
 }
 
-/// How one limit stands after the decision.
+/// How one limit stands after the decision, and what it said.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct LimitReport {
     pub standing: Standing,
-    /// Set when this decision spent in the limit: what a refund needs to know.
-    pub spend: Option<Spend>,
+    pub verdict: Verdict,
     pub shadow: bool,
 }
 
 /// One limit for one key, as it stands.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Standing {
-    /// What `used` and `remaining` are measured against: `max`, or a bucket's burst.
+    /// What `used` is measured against: `max`, or a bucket's burst.
     pub max: u64,
     pub used: u64,
-    pub remaining: u64,
     pub resets_at: Instant,
-    pub verdict: Verdict,
+}
+
+impl Standing {
+    pub fn remaining(&self) -> u64 {
+        self.max.saturating_sub(self.used)
+    }
 }
 
 /// What one limit says to one cost.
@@ -60,6 +62,16 @@ pub enum Verdict {
 }
 
 impl Decision {
+    /// Room for a decision to be written into; it says nothing yet.
+    pub fn blank() -> Self {
+        Self {
+            outcome: Outcome::NeverFits,
+            cost: Cost::MIN,
+            decided_at: Instant::MIN,
+            limits: SmallVec::new(),
+        }
+    }
+
     pub fn allowed(&self) -> bool {
         self.outcome == Outcome::Allowed
     }
@@ -81,6 +93,6 @@ impl Decision {
 impl LimitReport {
     /// Whether this limit is a reason for the refusal.
     pub fn refuses(&self) -> bool {
-        !self.shadow && self.standing.verdict != Verdict::Fits
+        !self.shadow && self.verdict != Verdict::Fits
     }
 }

@@ -3,7 +3,6 @@
 use crate::decision::{Standing, Verdict};
 use crate::limit::{Cost, Quota};
 use crate::refund::Refund;
-use crate::state::Spend;
 use crate::time::Instant;
 use crate::window::Window;
 
@@ -26,46 +25,41 @@ impl Fixed {
             _ => Self::fresh(window, now),
         }
     }
-
-    fn standing(&self, quota: Quota, verdict: Verdict) -> Standing {
-        Standing {
-            max: quota.max,
-            used: self.count,
-            remaining: quota.max.saturating_sub(self.count),
-            resets_at: self.ends_at,
-            verdict,
-        }
-    }
 }
 
-pub(crate) fn stand(
+#[inline]
+pub(crate) fn verdict(
     state: Option<&Fixed>,
     window: &Window,
-    quota: Quota,
+    quota: &Quota,
     now: Instant,
     cost: Cost,
-) -> Standing {
+) -> Verdict {
     let fixed = Fixed::at(state, window, now);
-    let verdict = if u64::from(cost.get()) > quota.max {
+    if u64::from(cost.get()) > quota.max {
         Verdict::Never
     } else if fixed.count.saturating_add(u64::from(cost.get())) <= quota.max {
         Verdict::Fits
     } else {
         Verdict::At(fixed.ends_at)
-    };
-    fixed.standing(quota, verdict)
+    }
 }
 
-pub(crate) fn spend(
-    state: &mut Fixed,
+#[inline]
+pub(crate) fn standing(
+    state: Option<&Fixed>,
     window: &Window,
-    quota: Quota,
+    quota: &Quota,
     now: Instant,
-    cost: Cost,
-) -> (Standing, Spend) {
+) -> Standing {
+    let fixed = Fixed::at(state, window, now);
+    Standing { max: quota.max, used: fixed.count, resets_at: fixed.ends_at }
+}
+
+#[inline]
+pub(crate) fn spend(state: &mut Fixed, window: &Window, now: Instant, cost: Cost) {
     *state = Fixed::at(Some(state), window, now);
     state.count = state.count.saturating_add(u64::from(cost.get()));
-    (state.standing(quota, Verdict::Fits), Spend::Fixed { ends_at: state.ends_at })
 }
 
 pub(crate) fn refund(state: &mut Fixed, ends_at: Instant, cost: Cost, now: Instant) -> Refund {

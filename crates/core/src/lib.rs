@@ -18,7 +18,7 @@ mod time;
 mod window;
 
 pub use bucket::{Bucket, FineInstant, FineSpan};
-pub use decide::{Claim, Intent, States, decide};
+pub use decide::{Claim, Intent, States, decide, decide_into};
 pub use decision::{Decision, INLINE_LIMITS, LimitReport, Outcome, Standing, Verdict};
 pub use encoding::{Malformed, Reader, Writer};
 pub use fixed::Fixed;

@@ -6,7 +6,6 @@
 use crate::decision::{Standing, Verdict};
 use crate::limit::{Cost, Quota};
 use crate::refund::Refund;
-use crate::state::Spend;
 use crate::time::{Instant, Span};
 
 /// The state of one key: non-empty buckets, oldest first.
@@ -34,7 +33,7 @@ impl Sliding {
         Self { lifetime, latest: Instant::MIN, buckets: Vec::new() }
     }
 
-    fn leaves_at(&self, bucket: &Counted) -> Instant {
+    pub(crate) fn leaves_at(&self, bucket: &Counted) -> Instant {
         bucket.starts_at.plus(self.lifetime)
     }
 
@@ -48,38 +47,35 @@ impl Sliding {
     pub(crate) fn expires_at(&self) -> Instant {
         self.buckets.last().map_or(self.latest, |bucket| self.leaves_at(bucket).max(self.latest))
     }
-
-    fn standing(&self, quota: Quota, now: Instant, used: u64, verdict: Verdict) -> Standing {
-        Standing {
-            max: quota.max,
-            used,
-            remaining: quota.max.saturating_sub(used),
-            resets_at: self.expires_at().max(now),
-            verdict,
-        }
-    }
 }
 
 fn total(buckets: &[Counted]) -> u64 {
     buckets.iter().fold(0, |sum, bucket| sum.saturating_add(bucket.count))
 }
 
-pub(crate) fn stand(state: Option<&Sliding>, quota: Quota, now: Instant, cost: Cost) -> Standing {
+#[inline]
+pub(crate) fn verdict(state: Option<&Sliding>, quota: &Quota, now: Instant, cost: Cost) -> Verdict {
     let cost = u64::from(cost.get());
-    let Some(sliding) = state else {
-        let verdict = if cost > quota.max { Verdict::Never } else { Verdict::Fits };
-        return Standing { max: quota.max, used: 0, remaining: quota.max, resets_at: now, verdict };
-    };
+    if cost > quota.max {
+        return Verdict::Never;
+    }
+    let Some(sliding) = state else { return Verdict::Fits };
     let live = sliding.live(now);
-    let used = total(live);
-    let verdict = if cost > quota.max {
-        Verdict::Never
-    } else if used.saturating_add(cost) <= quota.max {
+    let wanted = total(live).saturating_add(cost);
+    if wanted <= quota.max {
         Verdict::Fits
     } else {
-        Verdict::At(when_left(sliding, live, used.saturating_add(cost) - quota.max))
+        Verdict::At(when_left(sliding, live, wanted - quota.max))
+    }
+}
+
+#[inline]
+pub(crate) fn standing(state: Option<&Sliding>, quota: &Quota, now: Instant) -> Standing {
+    let (used, resets_at) = match state {
+        None => (0, now),
+        Some(sliding) => (total(sliding.live(now)), sliding.expires_at().max(now)),
     };
-    sliding.standing(quota, now, used, verdict)
+    Standing { max: quota.max, used, resets_at }
 }
 
 /// When `wanted` of the live units have left. There are that many: the cost alone fits.
@@ -94,13 +90,8 @@ fn when_left(sliding: &Sliding, live: &[Counted], wanted: u64) -> Instant {
     unreachable!("a cost within max waits at most until the window is empty")
 }
 
-pub(crate) fn spend(
-    sliding: &mut Sliding,
-    resolution: Span,
-    quota: Quota,
-    now: Instant,
-    cost: Cost,
-) -> (Standing, Spend) {
+#[inline]
+pub(crate) fn spend(sliding: &mut Sliding, resolution: Span, now: Instant, cost: Cost) {
     let gone = sliding.buckets.len() - sliding.live(now).len();
     sliding.buckets.drain(..gone);
     sliding.latest = now;
@@ -110,10 +101,6 @@ pub(crate) fn spend(
         Some(last) if last.starts_at >= starts_at => last.count = last.count.saturating_add(cost),
         _ => sliding.buckets.push(Counted { starts_at, count: cost }),
     }
-    let used = total(&sliding.buckets);
-    let standing = sliding.standing(quota, now, used, Verdict::Fits);
-    let last = sliding.buckets.last().expect("just spent").starts_at;
-    (standing, Spend::Sliding { starts_at: last, leaves_at: last.plus(sliding.lifetime) })
 }
 
 pub(crate) fn refund(

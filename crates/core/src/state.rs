@@ -2,7 +2,7 @@
 
 use crate::bucket::{Bucket, FineInstant, FineSpan};
 use crate::fixed::Fixed;
-use crate::limit::Rule;
+use crate::limit::{Cost, Quota, Rule};
 use crate::sliding::Sliding;
 use crate::time::Instant;
 
@@ -35,6 +35,7 @@ impl State {
     }
 
     /// From this instant on the key behaves as if it had never been used.
+    #[inline]
     pub fn expires_at(&self) -> Instant {
         match self {
             Self::Fixed(fixed) => fixed.ends_at,
@@ -43,7 +44,27 @@ impl State {
         }
     }
 
+    /// How the latest spend of `cost` is told from others. Ask right after the decision that made
+    /// it, before the state changes again.
+    #[inline]
+    pub fn latest_spend(&self, quota: &Quota, cost: Cost) -> Spend {
+        match self {
+            Self::Fixed(fixed) => Spend::Fixed { ends_at: fixed.ends_at },
+            Self::Sliding(sliding) => {
+                let last = sliding.buckets.last().expect("a spend leaves a bucket behind");
+                let (starts_at, leaves_at) = (last.starts_at, sliding.leaves_at(last));
+                Spend::Sliding { starts_at, leaves_at }
+            }
+            Self::Bucket(bucket) => Spend::Bucket {
+                tat_after: bucket.tat,
+                spent: quota.emission.times(u64::from(cost.get())),
+                refunded_before: bucket.refunded(),
+            },
+        }
+    }
+
     /// The latest instant this state is known to have seen; a clock that shows less is behind.
+    #[inline]
     pub(crate) fn latest(&self, rule: &Rule, now: Instant) -> Instant {
         match (self, rule) {
             (Self::Fixed(fixed), Rule::Fixed(window)) if fixed.ends_at > now => {
@@ -58,6 +79,7 @@ impl State {
 
 impl Spend {
     /// From this instant on a refund of it gives nothing back.
+    #[inline]
     pub fn expires_at(&self) -> Instant {
         match self {
             Self::Fixed { ends_at } => *ends_at,

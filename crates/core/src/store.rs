@@ -3,8 +3,10 @@
 use std::error::Error;
 use std::fmt;
 
+use smallvec::SmallVec;
+
 use crate::decide::{Claim, Intent};
-use crate::decision::Decision;
+use crate::decision::{Decision, INLINE_LIMITS};
 use crate::limit::Cost;
 use crate::state::Spend;
 use crate::time::Instant;
@@ -31,6 +33,12 @@ pub struct KeyedClaim<'a> {
     pub key: &'a [u8],
 }
 
+impl<'a> AsRef<Claim<'a>> for KeyedClaim<'a> {
+    fn as_ref(&self) -> &Claim<'a> {
+        &self.claim
+    }
+}
+
 /// When an allowed decision is answered.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Durability {
@@ -48,11 +56,18 @@ pub struct SpendId {
     pub sequence: u64,
 }
 
-/// A decision, and the name of its spend if it was allowed and counted.
+/// A decision and, if it was allowed and counted, what a receipt is made of.
 #[derive(Clone, Debug)]
 pub struct Decided {
     pub decision: Decision,
-    pub spend_id: Option<SpendId>,
+    pub spent: Option<Spent>,
+}
+
+/// What one decision spent, by the position of its claims.
+#[derive(Clone, Debug)]
+pub struct Spent {
+    pub id: SpendId,
+    pub spends: SmallVec<[Spend; INLINE_LIMITS]>,
 }
 
 /// Everything needed to take one decision's spend back.

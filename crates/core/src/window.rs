@@ -82,18 +82,17 @@ impl Window {
 /// Minutes and hours of local time. A change of offset that is not a whole number of them
 /// (Lord Howe's half hour) cuts the window it falls into in two.
 fn clock_bounds(at: Instant, unit: Span, zone: &TimeZone) -> Bounds {
-    let timestamp = at.to_jiff();
     let offset = offset_at(zone, at);
     let offset_micros = i64::from(offset.seconds()) * 1_000_000;
     let starts_at = at.plus_micros(offset_micros).floor_to(unit).plus_micros(-offset_micros);
     let mut bounds = Bounds { starts_at, ends_at: starts_at.plus(unit) };
     if offset_at(zone, bounds.starts_at) != offset
-        && let Some(change) = change_before(zone, timestamp)
+        && let Some(change) = change_before(zone, at)
     {
         bounds.starts_at = bounds.starts_at.max(change);
     }
     if offset_at(zone, bounds.ends_at.plus_micros(-1)) != offset
-        && let Some(change) = zone.following(timestamp).next()
+        && let Some(change) = zone.following(second_of(at)).next()
     {
         bounds.ends_at = bounds.ends_at.min(Instant::from_jiff(change.timestamp()));
     }
@@ -101,21 +100,25 @@ fn clock_bounds(at: Instant, unit: Span, zone: &TimeZone) -> Bounds {
 }
 
 /// Offsets change at whole seconds. Asked for a fraction of one before 1970, jiff answers for the
-/// second after it.
-fn offset_at(zone: &TimeZone, at: Instant) -> jiff::tz::Offset {
-    zone.to_offset(at.floor_to(Span::from_secs(1)).to_jiff())
+/// second after it, so it is asked for whole ones.
+fn second_of(at: Instant) -> jiff::Timestamp {
+    at.floor_to(Span::from_secs(1)).to_jiff()
 }
 
-/// The last change of offset not after `timestamp`.
-fn change_before(zone: &TimeZone, timestamp: jiff::Timestamp) -> Option<Instant> {
-    let after = timestamp.checked_add(jiff::SignedDuration::from_nanos(1)).unwrap_or(timestamp);
-    zone.preceding(after).next().map(|change| Instant::from_jiff(change.timestamp()))
+fn offset_at(zone: &TimeZone, at: Instant) -> jiff::tz::Offset {
+    zone.to_offset(second_of(at))
+}
+
+/// The last change of offset not after `at`.
+fn change_before(zone: &TimeZone, at: Instant) -> Option<Instant> {
+    let next_second = second_of(at.plus(Span::from_secs(1)));
+    zone.preceding(next_second).next().map(|change| Instant::from_jiff(change.timestamp()))
 }
 
 /// Days, weeks and months: each begins when its first date begins in the zone, so a date that
 /// local time visits twice (a change of offset just after midnight) still makes one window.
 fn date_bounds(at: Instant, unit: Unit, zone: &TimeZone) -> Bounds {
-    let mut first = first_date(unit, offset_at(zone, at).to_datetime(at.to_jiff()).date());
+    let mut first = first_date(unit, offset_at(zone, at).to_datetime(second_of(at)).date());
     let mut starts_at = date_start(first, zone);
     while starts_at > at
         && let Some(before) = first_date_before(unit, first)
@@ -142,10 +145,8 @@ fn date_start(date: Date, zone: &TimeZone) -> Instant {
     let in_gap = matches!(midnight.offset(), jiff::tz::AmbiguousOffset::Gap { .. });
     // An error only beyond the last date jiff can represent.
     let Ok(timestamp) = midnight.compatible() else { return Instant::MAX };
-    match change_before(zone, timestamp) {
-        Some(skip) if in_gap => skip,
-        _ => Instant::from_jiff(timestamp),
-    }
+    let starts_at = Instant::from_jiff(timestamp);
+    if in_gap { change_before(zone, starts_at).unwrap_or(starts_at) } else { starts_at }
 }
 
 fn first_date(unit: Unit, date: Date) -> Date {

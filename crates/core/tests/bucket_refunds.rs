@@ -4,7 +4,7 @@ mod support;
 
 use proptest::prelude::*;
 use support::*;
-use tollgate_core::{Decision, Refund, Rule, Spend, State};
+use tollgate_core::{Refund, Rule, Spend, State};
 
 const FRACTION_BITS: u32 = 32;
 
@@ -12,12 +12,12 @@ const FRACTION_BITS: u32 = 32;
 struct Spent {
     event: Admitted,
     weight: i128,
-    receipt: Option<Decision>,
+    receipt: Option<Told>,
 }
 
 impl Spent {
-    fn new(decision: Decision, max: u64) -> Self {
-        let Some(Spend::Bucket { spent, .. }) = decision.limits[0].spend else {
+    fn new(decision: Told, max: u64) -> Self {
+        let Some(Spend::Bucket { spent, .. }) = decision.spends.first().copied() else {
             panic!("a bucket's receipt")
         };
         let at = decision.decided_at.as_micros();
@@ -129,8 +129,8 @@ proptest! {
         costs in prop::collection::vec(1..=6u32, 1..12),
     ) {
         let mut gate = Gate::of(bucket(per, Some(burst.into())), max);
-        let receipts: Vec<Decision> = costs.iter().map(|cost| gate.spend(*cost, now))
-            .filter(Decision::allowed).collect();
+        let receipts: Vec<Told> = costs.iter().map(|cost| gate.spend(*cost, now))
+            .filter(|told| told.allowed()).collect();
         for receipt in &receipts {
             prop_assert_eq!(gate.refund(receipt, now), [Refund::Done]);
         }
@@ -163,7 +163,7 @@ proptest! {
         let holds = rule.quota(max).max as u32;
         let mut gate = Gate::of(rule, max);
         let receipt = gate.spend(1 + cost % holds, now);
-        let expires_at = receipt.limits[0].spend.expect("it was allowed").expires_at();
+        let expires_at = receipt.spends[0].expires_at();
         prop_assert_eq!(expires_at, receipt.limits[0].standing.resets_at);
         let expires_at = expires_at.as_micros();
         prop_assert_eq!(gate.clone().refund(&receipt, expires_at), [Refund::Expired]);

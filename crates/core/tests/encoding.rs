@@ -157,7 +157,7 @@ proptest! {
         gate.keys.0[0] = Some(state);
         gate.peek(cost, now);
         let mut receipt = gate.spend(cost, now);
-        receipt.limits[0].spend = Some(spend);
+        receipt.spends = vec![spend];
         gate.refund(&receipt, now);
         gate.forget_expired(now);
     }
@@ -173,7 +173,7 @@ proptest! {
         for step in steps {
             now = step.apply(clock, now, per);
             let decision = gate.spend(step.cost, now);
-            if let Some(spend) = decision.limits[0].spend {
+            if let Some(spend) = decision.spends.first().copied() {
                 prop_assert_eq!(read_spend(&spend_bytes(&spend)), Ok(spend));
                 if step.pick % 3 == 0 {
                     gate.refund(&decision, now);

@@ -166,7 +166,7 @@ proptest! {
         for wait in waits {
             now += wait;
             // Takes all there is, so that a rate a little too high shows.
-            while let remaining @ 1.. = gate.peek(1, now).limits[0].standing.remaining {
+            while let remaining @ 1.. = gate.peek(1, now).limits[0].standing.remaining() {
                 let cost = (remaining as u32).min(max as u32 / share);
                 prop_assert!(gate.spend(cost, now).allowed());
                 admitted.push(Admitted { at: now, cost: cost.into(), max });

@@ -4,7 +4,7 @@ mod support;
 
 use proptest::prelude::*;
 use support::*;
-use tollgate_core::{Decision, FineInstant, Refund, Rule, Spend, State};
+use tollgate_core::{FineInstant, Refund, Rule, Spend, State};
 
 fn counting_rule() -> impl Strategy<Value = Rule> {
     prop_oneof![any_fixed(), any_sliding()]
@@ -15,7 +15,7 @@ fn counting_rule() -> impl Strategy<Value = Rule> {
 struct Timelines {
     with: Gate,
     without: Gate,
-    open: Vec<Decision>,
+    open: Vec<Told>,
 }
 
 impl Timelines {
@@ -34,7 +34,7 @@ impl Timelines {
     fn refund(&mut self, pick: usize, now: i64) {
         if !self.open.is_empty() {
             let receipt = self.open.swap_remove(pick % self.open.len());
-            let expires_at = receipt.limits[0].spend.expect("it was allowed").expires_at();
+            let expires_at = receipt.spends[0].expires_at();
             let refunded = self.with.refund(&receipt, now);
             assert_eq!(refunded[0] == Refund::Done, at(now) < expires_at);
         }
@@ -80,7 +80,7 @@ proptest! {
     ) {
         let per = per_of(&rule);
         let mut gate = Gate::of(rule.clone(), max);
-        let mut kept: Vec<(Admitted, Decision)> = Vec::new();
+        let mut kept: Vec<(Admitted, Told)> = Vec::new();
         let mut now = start;
         for step in steps {
             now = step.apply(Clock::Forward, now, per);
@@ -109,7 +109,7 @@ proptest! {
     ) {
         let mut gate = Gate::of(rule, max);
         let receipt = gate.spend(1, now);
-        let spend = receipt.limits[0].spend.expect("the first unit fits");
+        let spend = receipt.spends[0];
         let expires_at = spend.expires_at().as_micros();
         prop_assert_eq!(gate.clone().refund(&receipt, expires_at - 1), [Refund::Done]);
         prop_assert_eq!(gate.clone().refund(&receipt, expires_at), [Refund::Expired]);
@@ -129,7 +129,7 @@ proptest! {
         let per = per_of(&rule);
         let mut keeping = Gate::of(rule, max);
         let mut dropping = keeping.clone();
-        let mut open: Vec<Decision> = Vec::new();
+        let mut open: Vec<Told> = Vec::new();
         let (mut now, mut dropped_at) = (start, i64::MIN);
         for step in steps {
             now = step.apply(clock, now, per).max(dropped_at);

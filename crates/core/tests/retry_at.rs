@@ -25,7 +25,7 @@ fn assert_promise_kept(gate: &Gate, decision: &Decision) {
 /// Exactly `remaining` more would fit, whatever was asked.
 fn assert_remaining_fits(gate: &Gate, decision: &Decision) {
     let remaining = gate.limits.iter().zip(&decision.limits).filter(|(limit, _)| !limit.shadow);
-    let Some(remaining) = remaining.map(|(_, report)| report.standing.remaining).min() else {
+    let Some(remaining) = remaining.map(|(_, report)| report.standing.remaining()).min() else {
         return;
     };
     let now = decision.decided_at.as_micros();
@@ -71,7 +71,7 @@ proptest! {
             assert_remaining_fits(&gate, &decision);
             if let Some(retry_at) = decision.retry_at() {
                 let waits = decision.limits.iter().filter(|limit| limit.refuses());
-                let waits = waits.map(|limit| match limit.standing.verdict {
+                let waits = waits.map(|limit| match limit.verdict {
                     Verdict::At(wait) => wait,
                     verdict => panic!("{verdict:?} in a refusal that ends"),
                 });
@@ -99,9 +99,9 @@ proptest! {
                 };
                 prop_assert_eq!(standing.max, holds);
                 if standing.used <= standing.max {
-                    prop_assert_eq!(standing.used + standing.remaining, standing.max);
+                    prop_assert_eq!(standing.used + standing.remaining(), standing.max);
                 } else {
-                    prop_assert_eq!(standing.remaining, 0);
+                    prop_assert_eq!(standing.remaining(), 0);
                 }
             }
         }
@@ -152,7 +152,7 @@ proptest! {
             gate.spend(step.cost, now);
             let decision = gate.spend(cost, now);
             prop_assert_eq!(decision.outcome, Outcome::NeverFits);
-            prop_assert_eq!(decision.limits[position].standing.verdict, Verdict::Never);
+            prop_assert_eq!(decision.limits[position].verdict, Verdict::Never);
             prop_assert_eq!(decision.retry_at(), None);
         }
     }
@@ -166,7 +166,7 @@ proptest! {
         gate.limits[0].max = 0;
         let decision = gate.spend(cost, now);
         prop_assert_eq!(decision.outcome, Outcome::NeverFits);
-        prop_assert_eq!(decision.limits[0].standing.remaining, 0);
+        prop_assert_eq!(decision.limits[0].standing.remaining(), 0);
         let mut fresh = Gate::of(gate.limits[0].rule.clone(), 0);
         prop_assert_eq!(fresh.spend(cost, now).outcome, Outcome::NeverFits);
         prop_assert!(fresh.keys.0[0].is_none());

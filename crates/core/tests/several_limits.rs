@@ -30,7 +30,7 @@ proptest! {
             prop_assert_eq!(decision.allowed(), each.clone().all(|answer| answer.allowed()));
             for (report, answer) in decision.limits.iter().zip(each) {
                 prop_assert_eq!(answer.decided_at, decision.decided_at);
-                prop_assert_eq!(report.standing.verdict, answer.limits[0].standing.verdict);
+                prop_assert_eq!(report.verdict, answer.limits[0].verdict);
             }
             if decision.allowed() {
                 for (gate, report) in alone.iter_mut().zip(&decision.limits) {
@@ -106,8 +106,8 @@ proptest! {
                 let cost = u64::from(step.cost);
                 prop_assert_eq!(report.standing.used, before + cost);
                 let fits = before + cost <= limit.max;
-                prop_assert_eq!(report.standing.verdict == Verdict::Fits, fits);
-                prop_assert_eq!(report.standing.verdict == Verdict::Never, cost > limit.max);
+                prop_assert_eq!(report.verdict == Verdict::Fits, fits);
+                prop_assert_eq!(report.verdict == Verdict::Never, cost > limit.max);
             }
             spent.push((now, step.cost.into()));
         }
@@ -125,10 +125,10 @@ proptest! {
             now = step.apply(clock, now, per);
             let mut strict = gate.clone();
             strict.limits[0].shadow = false;
-            let said = strict.peek(step.cost, now).limits[0].standing.verdict;
+            let said = strict.peek(step.cost, now).limits[0].verdict;
             let decision = gate.spend(step.cost, now);
             prop_assert!(decision.allowed());
-            prop_assert_eq!(decision.limits[0].standing.verdict, said);
+            prop_assert_eq!(decision.limits[0].verdict, said);
             prop_assert!(decision.limits[0].standing.used >= u64::from(step.cost));
         }
     }
@@ -180,8 +180,8 @@ fn a_shadow_limit_may_go_above_its_max_and_does_not_lengthen_the_wait() {
     let refused = gate.spend(1, 1);
     assert_eq!(refused.retry_at(), Some(at(10)));
     assert_eq!(refused.limits[0].standing.used, 3);
-    assert_eq!(refused.limits[0].standing.remaining, 0);
-    assert_eq!(refused.limits[0].standing.verdict, Verdict::At(at(1000)));
+    assert_eq!(refused.limits[0].standing.remaining(), 0);
+    assert_eq!(refused.limits[0].verdict, Verdict::At(at(1000)));
 }
 
 #[test]

@@ -5,7 +5,7 @@
 
 use proptest::prelude::*;
 use tollgate_core::{
-    Claim, Cost, Decision, Instant, Intent, LimitReport, Refund, Rule, Span, State, States, Window,
+    Claim, Cost, Decision, Instant, Intent, Refund, Rule, Span, Spend, State, States, Window,
     decide, refund,
 };
 
@@ -42,8 +42,24 @@ impl States for Keys {
         self.0[position].as_ref()
     }
 
-    fn get_or_insert(&mut self, position: usize, fresh: State) -> &mut State {
-        self.0[position].get_or_insert(fresh)
+    fn get_or_insert_with(&mut self, position: usize, fresh: impl FnOnce() -> State) -> &mut State {
+        self.0[position].get_or_insert_with(fresh)
+    }
+}
+
+/// A decision with what it spent, as a store hands it to whoever writes receipts.
+#[derive(Clone, PartialEq, Debug)]
+pub(crate) struct Told {
+    pub(crate) decision: Decision,
+    /// One per limit if it was allowed and spent, else none.
+    pub(crate) spends: Vec<Spend>,
+}
+
+impl std::ops::Deref for Told {
+    type Target = Decision;
+
+    fn deref(&self) -> &Decision {
+        &self.decision
     }
 }
 
@@ -71,46 +87,51 @@ impl Gate {
         Self::new(vec![Limited { rule, max, shadow: false }])
     }
 
-    fn ask(&mut self, intent: Intent, cost: u32, now: i64) -> Decision {
-        let claims = self.limits.iter().map(|limit| Claim {
-            rule: &limit.rule,
-            quota: limit.rule.quota(limit.max),
-            shadow: limit.shadow,
-        });
-        decide(claims, &mut self.keys, intent, units(cost), at(now))
+    fn ask(&mut self, intent: Intent, cost: u32, now: i64) -> Told {
+        let quotas: Vec<_> = self.limits.iter().map(|limit| limit.rule.quota(limit.max)).collect();
+        let claims: Vec<_> = self
+            .limits
+            .iter()
+            .zip(&quotas)
+            .map(|(limit, quota)| Claim { rule: &limit.rule, quota, shadow: limit.shadow })
+            .collect();
+        let cost = units(cost);
+        let decision = decide(&claims, &mut self.keys, intent, cost, at(now));
+        let spent = intent == Intent::Spend && decision.allowed();
+        let states = self.keys.0.iter().flatten().zip(&quotas).filter(|_| spent);
+        let spends = states.map(|(state, quota)| state.latest_spend(quota, cost)).collect();
+        Told { decision, spends }
     }
 
     /// Whatever is not allowed must leave every key as it was; every test that spends checks it.
-    pub(crate) fn spend(&mut self, cost: u32, now: i64) -> Decision {
+    pub(crate) fn spend(&mut self, cost: u32, now: i64) -> Told {
         let before = self.keys.clone();
         let decision = self.ask(Intent::Spend, cost, now);
         if decision.allowed() {
-            assert!(decision.limits.iter().all(|limit| limit.spend.is_some()));
+            assert_eq!(decision.spends.len(), self.limits.len());
         } else {
             assert_eq!(before, self.keys, "a refusal changed a key");
-            assert!(decision.limits.iter().all(|limit| limit.spend.is_none()));
         }
         decision
     }
 
-    pub(crate) fn peek(&self, cost: u32, now: i64) -> Decision {
+    pub(crate) fn peek(&self, cost: u32, now: i64) -> Told {
         let mut copy = self.clone();
         let decision = copy.ask(Intent::Peek, cost, now);
         assert_eq!(copy.keys, self.keys, "a peek changed a key");
-        assert!(decision.limits.iter().all(|limit| limit.spend.is_none()));
         decision
     }
 
     /// As a store does it: a key that is gone has nothing to give back.
-    pub(crate) fn refund(&mut self, receipt: &Decision, now: i64) -> Vec<Refund> {
+    pub(crate) fn refund(&mut self, receipt: &Told, now: i64) -> Vec<Refund> {
+        assert!(!receipt.spends.is_empty(), "only an allowed spend has a receipt");
         let states = self.keys.0.iter_mut();
         states
-            .zip(&receipt.limits)
-            .map(|(state, report)| {
-                let spend = report.spend.expect("only an allowed spend has a receipt");
+            .zip(&receipt.spends)
+            .map(|(state, spend)| {
                 let Some(state) = state else { return Refund::Expired };
                 let before = state.clone();
-                let outcome = refund(state, &spend, receipt.cost, at(now));
+                let outcome = refund(state, spend, receipt.cost, at(now));
                 assert!(outcome == Refund::Done || *state == before, "expired, yet changed");
                 outcome
             })
@@ -125,11 +146,8 @@ impl Gate {
 }
 
 /// Everything a later answer says, without the receipt.
-pub(crate) fn answer(decision: &Decision) -> (Decision, Vec<bool>) {
-    let mut bare = decision.clone();
-    let spent = bare.limits.iter_mut().map(|report: &mut LimitReport| report.spend.take());
-    let spent = spent.map(|spend| spend.is_some()).collect();
-    (bare, spent)
+pub(crate) fn answer(told: &Told) -> Decision {
+    told.decision.clone()
 }
 
 /// One event of a random history. Its time is told in 32nds of a window, so that one strategy

@@ -1,12 +1,15 @@
 //! Reading request bodies: bounded in size and time, and strict JSON with the faulty field named.
 
+use std::pin::Pin;
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use axum::body::Bytes;
 use axum::http::{HeaderValue, StatusCode, header};
 use http_body_util::BodyExt;
-use hyper::body::Body;
+use hyper::body::{Body, Frame, Incoming, SizeHint};
 use serde::Deserialize;
+use tokio::sync::oneshot;
 
 use crate::problem::Problem;
 
@@ -65,7 +68,21 @@ where
 
 /// Reads the rest away before answering: a sender that is cut off mid-body sees a broken
 /// connection instead of the reason.
-async fn too_large<B>(mut body: B, max_bytes: usize) -> Problem
+async fn too_large<B>(body: B, max_bytes: usize) -> Problem
+where
+    B: Body<Data = Bytes> + Unpin,
+{
+    drain(body).await;
+    Problem::new(
+        StatusCode::PAYLOAD_TOO_LARGE,
+        "urn:tollgate:too-large",
+        format!("the body is larger than {max_bytes} bytes"),
+    )
+    .header(header::CONNECTION, HeaderValue::from_static("close"))
+}
+
+/// Reads away what nobody wanted of a body, within bounds.
+pub(crate) async fn drain<B>(mut body: B)
 where
     B: Body<Data = Bytes> + Unpin,
 {
@@ -79,12 +96,49 @@ where
         }
     };
     let _ = tokio::time::timeout(DRAIN_TIME, drain).await;
-    Problem::new(
-        StatusCode::PAYLOAD_TOO_LARGE,
-        "urn:tollgate:too-large",
-        format!("the body is larger than {max_bytes} bytes"),
-    )
-    .header(header::CONNECTION, HeaderValue::from_static("close"))
+}
+
+/// A body that comes back through a channel when whoever was to read it has dropped it.
+pub(crate) struct Lent {
+    body: Option<Incoming>,
+    back: Option<oneshot::Sender<Incoming>>,
+}
+
+/// Lends a body to a handler; what is left of it can be had back afterwards.
+pub(crate) fn lend(body: Incoming) -> (Lent, oneshot::Receiver<Incoming>) {
+    let (back, returned) = oneshot::channel();
+    (Lent { body: Some(body), back: Some(back) }, returned)
+}
+
+impl Body for Lent {
+    type Data = Bytes;
+    type Error = hyper::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
+        match &mut self.body {
+            Some(body) => Pin::new(body).poll_frame(context),
+            None => Poll::Ready(None),
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.as_ref().is_none_or(Body::is_end_stream)
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.as_ref().map(Body::size_hint).unwrap_or_default()
+    }
+}
+
+impl Drop for Lent {
+    fn drop(&mut self) {
+        if let (Some(body), Some(back)) = (self.body.take(), self.back.take()) {
+            let _ = back.send(body);
+        }
+    }
 }
 
 /// Strict JSON. The fast path is a plain parse; a fault is parsed again to find its place.

@@ -20,8 +20,8 @@ pub(crate) struct Config {
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct Server {
     pub(crate) listen: String,
-    pub(crate) max_connections: usize,
-    pub(crate) max_body_bytes: usize,
+    pub(crate) max_connections: Count,
+    pub(crate) max_body_bytes: Count,
     pub(crate) header_timeout: Timeout,
     pub(crate) body_timeout: Timeout,
     pub(crate) shutdown_timeout: Timeout,
@@ -37,8 +37,8 @@ impl Default for Server {
     fn default() -> Self {
         Self {
             listen: "127.0.0.1:8080".into(),
-            max_connections: 16_384,
-            max_body_bytes: 256 << 10,
+            max_connections: Count(16_384),
+            max_body_bytes: Count(256 << 10),
             header_timeout: Timeout(Duration::from_secs(30)),
             body_timeout: Timeout(Duration::from_secs(15)),
             shutdown_timeout: Timeout(Duration::from_secs(10)),
@@ -49,6 +49,20 @@ impl Default for Server {
 impl Default for Store {
     fn default() -> Self {
         Self { url: "sqlite:tollgate.db".into() }
+    }
+}
+
+/// A number of connections or bytes: at least one, and no more than a server can mean.
+#[derive(Clone, Copy, Debug, Deserialize)]
+#[serde(try_from = "i64")]
+pub(crate) struct Count(pub(crate) usize);
+
+impl TryFrom<i64> for Count {
+    type Error = String;
+
+    fn try_from(count: i64) -> Result<Self, String> {
+        let usable = usize::try_from(count).ok().filter(|count| (1..=1 << 30).contains(count));
+        usable.map(Self).ok_or_else(|| format!("must be from 1 to {}, not {count}", 1 << 30))
     }
 }
 

@@ -5,6 +5,7 @@ mod overrides;
 mod policies;
 mod rate_limit_config;
 mod schema;
+mod subject;
 mod system;
 mod tokens;
 
@@ -15,7 +16,9 @@ use axum::http::{Method, StatusCode};
 use axum::routing::get;
 use axum::{Json, Router, middleware};
 use tollgate::Error;
-use utoipa::openapi::security::{ApiKey, ApiKeyValue, HttpAuthScheme, HttpBuilder, SecurityScheme};
+use utoipa::openapi::security::{
+    ApiKey, ApiKeyValue, HttpAuthScheme, HttpBuilder, SecurityRequirement, SecurityScheme,
+};
 use utoipa::openapi::{ComponentsBuilder, InfoBuilder, OpenApi, OpenApiBuilder};
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
@@ -37,7 +40,8 @@ impl App {
 }
 
 pub(crate) fn router(app: Arc<App>) -> Router {
-    let (router, api) = described(app.clone()).split_for_parts();
+    let (router, mut api) = described(app.clone()).split_for_parts();
+    say_who_needs_a_token(&mut api);
     let api = Arc::new(api);
     router
         .route("/openapi.json", get(move || async move { Json(Arc::unwrap_or_clone(api)) }))
@@ -85,6 +89,23 @@ fn description() -> OpenApi {
                 .build(),
         ))
         .build()
+}
+
+/// Everything under these paths; the rest is open.
+fn say_who_needs_a_token(api: &mut OpenApi) {
+    let nothing: [&str; 0] = [];
+    let either = vec![
+        SecurityRequirement::new("token", nothing),
+        SecurityRequirement::new("bearer", nothing),
+    ];
+    for (path, item) in &mut api.paths.paths {
+        if path.starts_with("/api/") || path.starts_with("/admin/") {
+            let operations = [&mut item.get, &mut item.put, &mut item.post, &mut item.delete];
+            for operation in operations.into_iter().flatten() {
+                operation.security = Some(either.clone());
+            }
+        }
+    }
 }
 
 async fn no_route(request: Request) -> Problem {

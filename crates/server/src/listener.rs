@@ -10,7 +10,7 @@ use axum::Router;
 use axum::body::{Body, Bytes};
 use axum::http::{Method, Request, Response, StatusCode, header};
 use http_body_util::{Either, Full};
-use hyper::body::Incoming;
+use hyper::body::{Body as _, Incoming};
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::graceful::GracefulShutdown;
@@ -18,6 +18,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
 use tower::ServiceExt;
 
+use crate::body::{drain, lend};
 use crate::http::{CHECK_PATH, answer_check};
 use crate::problem::Problem;
 use crate::request_id::{RequestId, X_REQUEST_ID};
@@ -110,13 +111,24 @@ type Answer = Response<Either<Full<Bytes>, Body>>;
 async fn respond(app: Arc<App>, router: Router, mut request: Request<Incoming>) -> Answer {
     let request_id = RequestId::of(request.headers());
     let mut response = if *request.method() == Method::POST && request.uri().path() == CHECK_PATH {
-        let (parts, body) = request.into_parts();
-        let answer = answer_check(&app, &parts.headers, body, &request_id).await;
+        let (parts, mut body) = request.into_parts();
+        let answer = answer_check(&app, &parts.headers, &mut body, &request_id).await;
+        if answer.is_err() && !body.is_end_stream() {
+            drain(body).await;
+        }
         answer.unwrap_or_else(|problem| problem.render(&request_id)).map(Either::Left)
     } else {
         request.extensions_mut().insert(request_id.clone());
-        let response = router.oneshot(request.map(Body::new)).await;
+        let (parts, body) = request.into_parts();
+        let (lent, returned) = lend(body);
+        let response = router.oneshot(Request::from_parts(parts, Body::new(lent))).await;
         let response = response.unwrap_or_else(|never| match never {});
+        // Who is refused before the body was read still has to see why.
+        if let Ok(rest) = returned.await
+            && !rest.is_end_stream()
+        {
+            drain(rest).await;
+        }
         render_problem(response, &request_id)
     };
     response.headers_mut().insert(X_REQUEST_ID, request_id.into_header());

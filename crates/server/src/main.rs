@@ -14,6 +14,7 @@ mod problem;
 mod request_id;
 mod serve;
 mod state;
+mod strict;
 mod wire;
 
 use std::process::ExitCode;

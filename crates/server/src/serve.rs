@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use tokio::net::TcpListener;
-use tollgate::{Error, FilePolicy, Policy, Tollgate};
+use tollgate::{Compiled, Error, FilePolicy, Policy, Tollgate};
 
 use crate::auth::Access;
 use crate::body::BodyLimits;
@@ -55,6 +55,7 @@ async fn serve(
     store: &str,
     listen: &str,
 ) -> Result<(), Failure> {
+    let told_to_stop = told_to_stop()?;
     let admin_token = std::env::var("TOLLGATE_ADMIN_TOKEN").ok().filter(|token| !token.is_empty());
     let gate = Tollgate::open(store).await?;
     let address = resolve(listen).await?;
@@ -78,17 +79,17 @@ async fn serve(
         access,
         metrics: Metrics::new(gate.clone()),
         body_limits: BodyLimits {
-            max_bytes: config.server.max_body_bytes,
+            max_bytes: config.server.max_body_bytes.0,
             read_time: config.server.body_timeout.0,
         },
         gate: gate.clone(),
     });
     let limits = ListenerLimits {
-        max_connections: config.server.max_connections,
+        max_connections: config.server.max_connections.0,
         header_time: config.server.header_timeout.0,
         shutdown_time: config.server.shutdown_timeout.0,
     };
-    listener::serve(listener, app, limits, told_to_stop()).await;
+    listener::serve(listener, app, limits, told_to_stop).await;
     // Everything decided is in the file before the process ends.
     gate.close();
     println!("stopped");
@@ -126,25 +127,32 @@ fn greet(address: SocketAddr, store: &str, gate: &Tollgate, access: &Access) {
         println!("open to everybody on this machine: no token was made yet");
     }
     let token = if access.is_open() { "" } else { " -H \"X-API-Token: $TOLLGATE_TOKEN\"" };
-    println!("try a check:\n");
-    println!(
-        "curl -i http://{address}/api/v1/check{token} -d '{{\"policy\":\"default\",\"subject\":{{}}}}'\n"
-    );
+    // One that needs no attribute, so that the line works as it is.
+    let needs_nothing =
+        |policy: &Arc<Compiled>| policy.policy().limits().iter().all(|limit| limit.by.is_empty());
+    match gate.policies().iter().find(|policy| needs_nothing(policy)) {
+        Some(policy) => {
+            let body = format!("{{\"policy\":\"{}\",\"subject\":{{}}}}", policy.policy().name());
+            println!("try a check:\n\ncurl -i http://{address}/api/v1/check{token} -d '{body}'\n");
+        }
+        None => println!("see what it can do:\n\ncurl http://{address}/openapi.json\n"),
+    }
 }
 
-/// Ctrl-C, or what service managers send.
-async fn told_to_stop() {
+/// Resolves on Ctrl-C, or on what service managers send. They are watched from this call on, not
+/// from the first poll: a stop that comes during the start must be in good order too.
+fn told_to_stop() -> Result<impl Future<Output = ()>, Failure> {
     use tokio::signal::unix::{SignalKind, signal};
-    let mut terminate = match signal(SignalKind::terminate()) {
-        Ok(terminate) => terminate,
-        Err(error) => {
-            tracing::warn!(%error, "SIGTERM cannot be watched; only Ctrl-C stops in good order");
-            let _ = tokio::signal::ctrl_c().await;
-            return;
-        }
+    let watch = |kind| {
+        signal(kind)
+            .map_err(|error| Failure::unreachable(format!("signals cannot be watched: {error}")))
     };
-    tokio::select! {
-        _ = terminate.recv() => {}
-        _ = tokio::signal::ctrl_c() => {}
-    }
+    let mut interrupt = watch(SignalKind::interrupt())?;
+    let mut terminate = watch(SignalKind::terminate())?;
+    Ok(async move {
+        tokio::select! {
+            _ = interrupt.recv() => {}
+            _ = terminate.recv() => {}
+        }
+    })
 }

@@ -17,6 +17,8 @@ const X_LIMIT: HeaderName = HeaderName::from_static("x-ratelimit-limit");
 const X_REMAINING: HeaderName = HeaderName::from_static("x-ratelimit-remaining");
 const X_RESET: HeaderName = HeaderName::from_static("x-ratelimit-reset");
 
+/// The largest integer a structured field can hold.
+const MAX_FIELD_INTEGER: u64 = 999_999_999_999_999;
 /// The registered type of a refusal.
 const QUOTA_EXCEEDED: &str = "https://iana.org/assignments/http-problem-types#quota-exceeded";
 const QUOTA_EXCEEDED_TITLE: &str =
@@ -48,11 +50,11 @@ fn push_members(json: &mut Vec<u8>, answer: &Answer) {
         push(json, ",\"used\":");
         push_number(json, report.standing.used);
         push(json, ",\"remaining\":");
-        push_number(json, report.standing.remaining);
+        push_number(json, report.standing.remaining());
         push(json, ",\"resets_at\":\"");
         push_instant(json, report.standing.resets_at);
         push(json, "\"");
-        if let Verdict::At(at) = report.standing.verdict {
+        if let Verdict::At(at) = report.verdict {
             push(json, ",\"retry_after\":");
             push_number(json, at.whole_secs_since(decision.decided_at).max(1));
         }
@@ -98,16 +100,18 @@ fn push_instant(json: &mut Vec<u8>, at: Instant) {
         .expect("writing to memory does not fail");
 }
 
-/// Headers of every decision, allowed or not. Shadow limits are not told: they do not bind.
+/// Headers of every decision, allowed or not. Shadow limits do not bind, so they are told only where
+/// there are no others.
 pub(crate) fn rate_limit_headers(answer: &Answer) -> HeaderMap {
     let mut headers = HeaderMap::with_capacity(12);
     let mut policy = Vec::with_capacity(64);
     let mut state = Vec::with_capacity(64);
     let mut tightest: Option<&LimitReport> = None;
     let now = answer.decision.decided_at;
+    let only_shadows = answer.decision.limits.iter().all(|report| report.shadow);
     let limits = answer.policy.policy().limits();
     for (limit, report) in limits.iter().zip(&answer.decision.limits) {
-        if report.shadow {
+        if report.shadow && !only_shadows {
             continue;
         }
         if tightest.is_some() {
@@ -117,11 +121,11 @@ pub(crate) fn rate_limit_headers(answer: &Answer) -> HeaderMap {
         push_item(&mut policy, &limit.name, ";q=", report.standing.max);
         push(&mut policy, ";w=");
         push_number(&mut policy, window_secs(&limit.rule, now));
-        push_item(&mut state, &limit.name, ";r=", report.standing.remaining);
+        push_item(&mut state, &limit.name, ";r=", report.standing.remaining());
         push(&mut state, ";t=");
         push_number(&mut state, report.standing.resets_at.whole_secs_since(now));
         let rank = |report: &LimitReport| {
-            (report.standing.remaining, std::cmp::Reverse(report.standing.resets_at))
+            (report.standing.remaining(), std::cmp::Reverse(report.standing.resets_at))
         };
         if tightest.is_none_or(|tightest| rank(report) < rank(tightest)) {
             tightest = Some(report);
@@ -131,7 +135,7 @@ pub(crate) fn rate_limit_headers(answer: &Answer) -> HeaderMap {
     headers.insert(RATELIMIT_POLICY, header_value(policy));
     headers.insert(RATELIMIT, header_value(state));
     headers.insert(X_LIMIT, tightest.max.into());
-    headers.insert(X_REMAINING, tightest.remaining.into());
+    headers.insert(X_REMAINING, tightest.remaining().into());
     let reset_secs = tightest.resets_at.whole_secs_since(Instant::default());
     headers.insert(X_RESET, reset_secs.into());
     if let Some(secs) = answer.decision.retry_after_secs() {
@@ -145,7 +149,7 @@ fn push_item(list: &mut Vec<u8>, name: &str, parameter: &str, value: u64) {
     push(list, name);
     push(list, "\"");
     push(list, parameter);
-    push_number(list, value);
+    push_number(list, value.min(MAX_FIELD_INTEGER));
 }
 
 fn header_value(bytes: Vec<u8>) -> HeaderValue {
@@ -241,7 +245,7 @@ fn problem_json(answer: &Answer, status: StatusCode, request_id: &RequestId) -> 
 /// Names the limit that holds longest, for a person.
 fn refusal_sentence(answer: &Answer) -> String {
     let longest = answer.limits().filter(|(_, report)| report.refuses()).max_by_key(
-        |(_, report)| match report.standing.verdict {
+        |(_, report)| match report.verdict {
             Verdict::At(at) => at,
             _ => Instant::MIN,
         },
@@ -260,7 +264,7 @@ fn refusal_sentence(answer: &Answer) -> String {
 fn never_fits_sentence(answer: &Answer) -> String {
     let least = answer
         .limits()
-        .filter(|(_, report)| !report.shadow && report.standing.verdict == Verdict::Never)
+        .filter(|(_, report)| !report.shadow && report.verdict == Verdict::Never)
         .min_by_key(|(_, report)| report.standing.max);
     let (name, max) = least.map_or(("", 0), |(name, report)| (name, report.standing.max));
     let policy = answer.policy.policy().name();

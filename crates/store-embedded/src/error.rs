@@ -33,7 +33,13 @@ pub(crate) fn unusable(path: &Path, error: rusqlite::Error) -> StoreError {
                  and is writable, or choose another file with --store sqlite:PATH"
             ),
         ),
-        _ => (StoreErrorKind::Unavailable, format!("{shown} cannot be used: {error}")),
+        _ => (
+            StoreErrorKind::Unavailable,
+            format!(
+                "{shown} cannot be used ({error}): check its disk; once that works again, so \
+                 does writing, by itself"
+            ),
+        ),
     };
     StoreError::new(kind, message).with_source(error)
 }

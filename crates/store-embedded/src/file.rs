@@ -57,15 +57,17 @@ pub(crate) fn open(place: &Place) -> Result<Connection, StoreError> {
     // Takes the exclusive lock now, not at the first write.
     connection.execute_batch("begin immediate; commit").map_err(fail)?;
     migrate(&mut connection, path)?;
-    connection.pragma_update(None, "application_id", APPLICATION_ID).map_err(fail)?;
+    // Only once: an open that is refused further on must leave the file as it was.
+    if application_id(&connection).map_err(fail)? != APPLICATION_ID {
+        connection.pragma_update(None, "application_id", APPLICATION_ID).map_err(fail)?;
+    }
     connection.set_prepared_statement_cache_capacity(64);
     Ok(connection)
 }
 
 fn refuse_foreign(connection: &Connection, path: &Path) -> Result<(), StoreError> {
     let fail = |error| unusable(path, error);
-    let id: i32 =
-        connection.pragma_query_value(None, "application_id", |row| row.get(0)).map_err(fail)?;
+    let id = application_id(connection).map_err(fail)?;
     let tables: i64 = connection
         .query_row("select count(*) from sqlite_schema", [], |row| row.get(0))
         .map_err(fail)?;
@@ -82,6 +84,10 @@ fn refuse_foreign(connection: &Connection, path: &Path) -> Result<(), StoreError
     } else {
         Err(foreign(path))
     }
+}
+
+fn application_id(connection: &Connection) -> Result<i32, rusqlite::Error> {
+    connection.pragma_query_value(None, "application_id", |row| row.get(0))
 }
 
 fn migrate(connection: &mut Connection, path: &Path) -> Result<(), StoreError> {

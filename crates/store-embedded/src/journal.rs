@@ -80,11 +80,21 @@ impl Journal {
         }
     }
 
+    pub(crate) fn keeps_counts(&self) -> bool {
+        self.keeps_counts
+    }
+
     /// An error once closed, and while the last commit failed and none has succeeded since.
+    #[inline]
     pub(crate) fn healthy(&self) -> Result<(), StoreError> {
         if !self.failing.load(Ordering::Relaxed) {
             return Ok(());
         }
+        self.failure()
+    }
+
+    #[cold]
+    fn failure(&self) -> Result<(), StoreError> {
         let queue = self.queue.lock();
         if queue.closing { Err(stopped()) } else { queue.failure.clone().map_or(Ok(()), Err) }
     }

@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use rusqlite::types::Value;
 use rusqlite::{Connection, params, params_from_iter};
+use tollgate_core::Instant;
 use tollgate_core::store::StoreError;
 
 use crate::Inner;
@@ -174,14 +175,17 @@ impl Keeper {
         // Only now, so that what the jobs decided is in the same cut as what they wrote.
         let cut = self.inner.journal.cut();
         waiters.extend(cut.waiters);
-        self.backlog.cuts.push(cut.changes);
+        let has_changes = !cut.changes.is_empty();
+        if has_changes {
+            self.backlog.cuts.push(cut.changes);
+        }
         if let Some(error) = failed {
             return Err(error);
         }
-        if let Some(changes) = self.backlog.cuts.last().filter(|changes| !changes.is_empty()) {
+        if let Some(changes) = self.backlog.cuts.last().filter(|_| has_changes) {
             write_counts(&self.connection, changes).map_err(fail)?;
         }
-        if cut.sequence > self.committed_sequence {
+        if !self.backlog.cuts.is_empty() {
             self.write_progress(cut.sequence).map_err(fail)?;
         }
         self.connection.execute_batch("commit").map_err(fail)?;
@@ -194,10 +198,14 @@ impl Keeper {
         self.connection
             .prepare_cached("update run set committed_sequence = ?2 where id = ?1")?
             .execute(params![self.inner.run.cast_signed(), sequence.cast_signed()])?;
+        self.write_swept_at()
+    }
+
+    fn write_swept_at(&self) -> Result<(), rusqlite::Error> {
         self.connection
             .prepare_cached("insert or replace into setting (name, value) values ('swept_at', ?1)")?
-            .execute(params![self.inner.swept_at().as_micros()])?;
-        Ok(())
+            .execute(params![self.inner.swept_at().as_micros()])
+            .map(drop)
     }
 
     fn sweep(&mut self, shard_count: usize) {
@@ -206,22 +214,30 @@ impl Keeper {
             self.inner.sweep_shard(self.next_shard, now);
             self.next_shard = (self.next_shard + 1) % Shards::shard_count();
         }
-        let remove = |sql| {
-            let removed = self.connection.prepare_cached(sql).and_then(|mut statement| {
-                statement.execute(params![now.as_micros(), ROWS_PER_SWEEP])
-            });
-            if let Err(error) = removed {
-                tracing::warn!(%error, "expired rows were not removed; tried again later");
-            }
-        };
-        remove(
+        if let Err(error) = self.remove_expired_rows(now) {
+            let _ = self.connection.execute_batch("rollback");
+            tracing::warn!(%error, "expired rows were not removed; tried again later");
+        }
+    }
+
+    /// Together with how far the sweep got: what is gone must not be decided about by an earlier
+    /// clock, also after a restart.
+    fn remove_expired_rows(&self, now: Instant) -> Result<(), rusqlite::Error> {
+        self.connection.execute_batch("begin immediate")?;
+        let mut removed = 0;
+        for sql in [
             "delete from record where id in \
              (select id from record where expires_at <= ?1 limit ?2)",
-        );
-        remove(
             "delete from refund where (run, sequence) in \
              (select run, sequence from refund where expires_at <= ?1 limit ?2)",
-        );
+        ] {
+            let values = params![now.as_micros(), ROWS_PER_SWEEP];
+            removed += self.connection.prepare_cached(sql)?.execute(values)?;
+        }
+        if removed > 0 {
+            self.write_swept_at()?;
+        }
+        self.connection.execute_batch("commit")
     }
 }
 

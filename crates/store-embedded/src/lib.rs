@@ -21,8 +21,8 @@ use std::thread::JoinHandle;
 
 use parking_lot::Mutex;
 use tokio::sync::oneshot;
-use tollgate_core::store::{Ask, Clock, Decided, SpendId, StoreError, StoreErrorKind};
-use tollgate_core::{Instant, Intent, decide};
+use tollgate_core::store::{Ask, Clock, Decided, SpendId, Spent, StoreError, StoreErrorKind};
+use tollgate_core::{Decision, Instant, Intent, decide_into};
 
 pub use clock::SystemClock;
 pub use once::{OnceKey, OwnedAsk, OwnedClaim};
@@ -32,7 +32,7 @@ use error::stopped;
 use file::Place;
 use journal::{Committed, Journal};
 use keeper::{Keeper, Txn};
-use shards::Shards;
+use shards::{Locked, Shards};
 use stats::Stats;
 
 /// The embedded store. Dropping it commits what was decided and closes the file.
@@ -106,13 +106,22 @@ impl Embedded {
         Ok(decided)
     }
 
-    /// The same for callers without a runtime. In `memory:` it never blocks.
-    pub fn check_blocking(&self, ask: &Ask<'_>) -> Result<Decided, StoreError> {
-        let (decided, committed) = self.inner.check(ask)?;
+    /// The same for callers without a runtime, and without what a receipt is made of. In `memory:`
+    /// it never blocks.
+    #[inline]
+    pub fn check_blocking(&self, ask: &Ask<'_>, decision: &mut Decision) -> Result<(), StoreError> {
+        let inner = &*self.inner;
+        let mut committed = None;
+        inner.decide(ask, decision, |decision, locked| {
+            if inner.journal.keeps_counts() {
+                (_, committed) =
+                    inner.journal.append(locked.states(), ask.durability, decision.decided_at);
+            }
+        })?;
         if let Some(committed) = committed {
             committed.blocking_recv().map_err(|_| stopped())??;
         }
-        Ok(decided)
+        Ok(())
     }
 
     /// The clock decisions are made by.
@@ -187,19 +196,42 @@ impl Inner {
         self.shards.sweep(shard, now, |key| self.journal.append_removal(key, now));
     }
 
-    fn check(&self, ask: &Ask<'_>) -> Result<(Decided, Option<Committed>), StoreError> {
+    /// Decides, and calls `spent` with the shards still locked if something was.
+    #[inline]
+    fn decide(
+        &self,
+        ask: &Ask<'_>,
+        decision: &mut Decision,
+        spent: impl FnOnce(&Decision, &Locked<'_, '_>),
+    ) -> Result<(), StoreError> {
         self.journal.healthy()?;
-        let mut locked = self.shards.lock(ask.claims);
-        // After the locks are held, so that no other decision on these keys lies between.
-        let now = self.now();
-        let claims = ask.claims.iter().map(|keyed| keyed.claim);
-        let decision = decide(claims, &mut locked, ask.intent, ask.cost, now);
-        if !decision.allowed() || ask.intent == Intent::Peek {
-            return Ok((Decided { decision, spend_id: None }, None));
-        }
-        let (sequence, committed) = self.journal.append(locked.states(), ask.durability, now);
-        let spend_id = Some(SpendId { run: self.run, sequence });
-        Ok((Decided { decision, spend_id }, committed))
+        // Before the locks, to hold them shorter: the states know if it is late by then.
+        let now = self.clock.now();
+        let keys = ask.claims.iter().map(|keyed| keyed.key);
+        self.shards.with_locked(keys, |locked| {
+            let now = now.max(self.swept_at());
+            decide_into(decision, ask.claims, locked, ask.intent, ask.cost, now);
+            if decision.allowed() && ask.intent == Intent::Spend {
+                spent(decision, locked);
+            }
+        });
+        Ok(())
+    }
+
+    fn check(&self, ask: &Ask<'_>) -> Result<(Decided, Option<Committed>), StoreError> {
+        let (mut spent, mut committed) = (None, None);
+        let mut decision = Decision::blank();
+        self.decide(ask, &mut decision, |decision, locked| {
+            let states = locked.states().zip(ask.claims);
+            let spends = states
+                .map(|((_, state), keyed)| state.latest_spend(keyed.claim.quota, ask.cost))
+                .collect();
+            let sequence;
+            (sequence, committed) =
+                self.journal.append(locked.states(), ask.durability, decision.decided_at);
+            spent = Some(Spent { id: SpendId { run: self.run, sequence }, spends });
+        })?;
+        Ok((Decided { decision, spent }, committed))
     }
 }
 

@@ -88,7 +88,7 @@ fn check_now(txn: &mut Txn<'_>, ask: &OwnedAsk) -> Result<Decided, StoreError> {
         .claims
         .iter()
         .map(|owned| KeyedClaim {
-            claim: Claim { rule: &owned.rule, quota: owned.quota, shadow: owned.shadow },
+            claim: Claim { rule: &owned.rule, quota: &owned.quota, shadow: owned.shadow },
             key: &owned.key,
         })
         .collect();
@@ -113,19 +113,23 @@ fn refund_now(txn: &mut Txn<'_>, receipt: &Receipt) -> Result<Refunded, StoreErr
     if is_refunded(txn, receipt)? {
         return Ok(Refunded::Already);
     }
-    let mut locked = inner.shards.lock_keys(receipt.spends.iter().map(|(key, _)| &**key));
-    let now = inner.now();
-    let mut given = false;
-    for (position, (_, spend)) in receipt.spends.iter().enumerate() {
-        if let Some(state) = locked.get_mut(position) {
-            given |= refund(state, spend, receipt.cost, now) == Refund::Done;
+    let keys = receipt.spends.iter().map(|(key, _)| &**key);
+    let given = inner.shards.with_locked(keys, |locked| {
+        let now = inner.now();
+        let mut given = false;
+        for (position, (_, spend)) in receipt.spends.iter().enumerate() {
+            if let Some(state) = locked.get_mut(position) {
+                given |= refund(state, spend, receipt.cost, now) == Refund::Done;
+            }
         }
-    }
+        if given {
+            let _ = inner.journal.append(locked.states(), Durability::Interval, now);
+        }
+        given
+    });
     if !given {
         return Ok(Refunded::Expired);
     }
-    let _ = inner.journal.append(locked.states(), Durability::Interval, now);
-    drop(locked);
     txn.write_with_counts(
         "insert into refund (run, sequence, expires_at) values (?1, ?2, ?3)",
         vec![

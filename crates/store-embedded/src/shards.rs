@@ -8,7 +8,6 @@ use foldhash::fast::RandomState;
 use hashbrown::HashTable;
 use parking_lot::{Mutex, MutexGuard};
 use smallvec::SmallVec;
-use tollgate_core::store::KeyedClaim;
 use tollgate_core::{INLINE_LIMITS, Instant, State, States};
 
 /// A power of two. Enough that two requests rarely meet, and that sweeping one shard of ten
@@ -46,30 +45,50 @@ impl Shards {
         (hash >> 40) as usize % SHARD_COUNT
     }
 
-    pub(crate) fn lock<'a>(&'a self, claims: &'a [KeyedClaim<'a>]) -> Locked<'a> {
-        self.lock_keys(claims.iter().map(|claim| claim.key))
+    /// Lends the states of `keys` to `then`, with their shards locked.
+    #[inline]
+    pub(crate) fn with_locked<'a, R>(
+        &self,
+        mut keys: impl ExactSizeIterator<Item = &'a [u8]>,
+        then: impl FnOnce(&mut Locked<'_, 'a>) -> R,
+    ) -> R {
+        if keys.len() == 1
+            && let Some(key) = keys.next()
+        {
+            let hash = self.hash(key);
+            let mut table = self.shards[Self::shard_of(hash)].0.lock();
+            let found = Slot::find_in(&table, key, hash);
+            let slots = Slots::One(Slot { key, hash, guard: 0, found });
+            let tables = Tables::One(&mut table);
+            return then(&mut Locked { tables, slots, hasher: &self.hasher });
+        }
+        let mut slots: SmallVec<[Slot<'a>; INLINE_LIMITS]> = SmallVec::new();
+        for key in keys {
+            let hash = self.hash(key);
+            slots.push(Slot { key, hash, guard: Self::shard_of(hash), found: None });
+        }
+        let guards = self.lock_in_order(&mut slots);
+        let slots = Slots::Many(slots);
+        then(&mut Locked { tables: Tables::Many(guards), slots, hasher: &self.hasher })
     }
 
-    pub(crate) fn lock_keys<'a>(&'a self, keys: impl Iterator<Item = &'a [u8]>) -> Locked<'a> {
-        let mut slots: SmallVec<[Slot<'a>; INLINE_LIMITS]> = keys
-            .map(|key| {
-                let hash = self.hash(key);
-                Slot { key, hash, guard: Self::shard_of(hash), found: None }
-            })
-            .collect();
-        let mut order: SmallVec<[usize; INLINE_LIMITS]> =
-            slots.iter().map(|slot| slot.guard).collect();
-        if order.len() > 1 {
-            order.sort_unstable();
-            order.dedup();
+    /// Ascending, each once: so no two requests wait for each other.
+    fn lock_in_order<'s>(&'s self, slots: &mut [Slot<'_>]) -> Guards<'s> {
+        let mut order: SmallVec<[usize; INLINE_LIMITS]> = SmallVec::new();
+        for slot in &*slots {
+            if let Err(place) = order.binary_search(&slot.guard) {
+                order.insert(place, slot.guard);
+            }
         }
-        let guards: SmallVec<[MutexGuard<'a, Table>; INLINE_LIMITS]> =
-            order.iter().map(|shard| self.shards[*shard].0.lock()).collect();
-        for slot in &mut slots {
+        let mut guards = Guards::new();
+        for shard in &order {
+            guards.push(self.shards[*shard].0.lock());
+        }
+        for slot in slots {
             slot.guard = order.iter().position(|shard| *shard == slot.guard).unwrap_or_default();
             slot.find(&guards[slot.guard]);
         }
-        Locked { guards, slots, hasher: &self.hasher }
+        guards
     }
 
     /// Puts a state back at start, when nobody else is there yet.
@@ -106,10 +125,58 @@ impl Shards {
 }
 
 /// The locked shards of one request, lending its states to the core.
-pub(crate) struct Locked<'a> {
-    guards: SmallVec<[MutexGuard<'a, Table>; INLINE_LIMITS]>,
-    slots: SmallVec<[Slot<'a>; INLINE_LIMITS]>,
-    hasher: &'a RandomState,
+pub(crate) struct Locked<'s, 'a> {
+    tables: Tables<'s>,
+    slots: Slots<'a>,
+    hasher: &'s RandomState,
+}
+
+type Guards<'s> = SmallVec<[MutexGuard<'s, Table>; INLINE_LIMITS]>;
+
+/// Most requests have one key: they pay for no more.
+enum Tables<'s> {
+    One(&'s mut Table),
+    Many(Guards<'s>),
+}
+
+enum Slots<'a> {
+    One(Slot<'a>),
+    Many(SmallVec<[Slot<'a>; INLINE_LIMITS]>),
+}
+
+impl Tables<'_> {
+    #[inline]
+    fn get(&self, guard: usize) -> &Table {
+        match self {
+            Self::One(table) => table,
+            Self::Many(guards) => &guards[guard],
+        }
+    }
+
+    #[inline]
+    fn get_mut(&mut self, guard: usize) -> &mut Table {
+        match self {
+            Self::One(table) => table,
+            Self::Many(guards) => &mut guards[guard],
+        }
+    }
+}
+
+impl<'a> Slots<'a> {
+    #[inline]
+    fn as_slice(&self) -> &[Slot<'a>] {
+        match self {
+            Self::One(slot) => std::slice::from_ref(slot),
+            Self::Many(slots) => slots,
+        }
+    }
+
+    fn as_mut_slice(&mut self) -> &mut [Slot<'a>] {
+        match self {
+            Self::One(slot) => std::slice::from_mut(slot),
+            Self::Many(slots) => slots,
+        }
+    }
 }
 
 struct Slot<'a> {
@@ -122,43 +189,57 @@ struct Slot<'a> {
 
 impl Slot<'_> {
     fn find(&mut self, table: &Table) {
-        self.found = table.find_bucket_index(self.hash, |entry| *entry.key == *self.key);
+        self.found = Self::find_in(table, self.key, self.hash);
+    }
+
+    #[inline]
+    fn find_in(table: &Table, key: &[u8], hash: u64) -> Option<usize> {
+        table.find_bucket_index(hash, |entry| *entry.key == *key)
     }
 }
 
-impl Locked<'_> {
+impl Locked<'_, '_> {
     /// Each key with its state, where it has one.
     pub(crate) fn states(&self) -> impl Iterator<Item = (&[u8], &State)> {
         self.slots
+            .as_slice()
             .iter()
             .enumerate()
             .filter_map(|(position, slot)| Some((slot.key, self.get(position)?)))
     }
 
+    #[inline]
     pub(crate) fn get_mut(&mut self, position: usize) -> Option<&mut State> {
-        let slot = &self.slots[position];
-        let entry = self.guards[slot.guard].get_bucket_mut(slot.found?)?;
+        let slot = &self.slots.as_slice()[position];
+        let entry = self.tables.get_mut(slot.guard).get_bucket_mut(slot.found?)?;
         Some(&mut entry.state)
+    }
+
+    #[cold]
+    fn insert(&mut self, position: usize, state: State) {
+        let slot = &self.slots.as_slice()[position];
+        let (guard, hash, hasher) = (slot.guard, slot.hash, self.hasher);
+        let entry = Entry { key: slot.key.into(), state };
+        let table = self.tables.get_mut(guard);
+        table.insert_unique(hash, entry, |entry| hasher.hash_one(&*entry.key));
+        // Making room may have moved the other keys of this table.
+        for slot in self.slots.as_mut_slice().iter_mut().filter(|slot| slot.guard == guard) {
+            slot.find(table);
+        }
     }
 }
 
-impl States for Locked<'_> {
+impl States for Locked<'_, '_> {
+    #[inline]
     fn get(&self, position: usize) -> Option<&State> {
-        let slot = &self.slots[position];
-        Some(&self.guards[slot.guard].get_bucket(slot.found?)?.state)
+        let slot = &self.slots.as_slice()[position];
+        Some(&self.tables.get(slot.guard).get_bucket(slot.found?)?.state)
     }
 
-    fn get_or_insert(&mut self, position: usize, fresh: State) -> &mut State {
-        let guard = self.slots[position].guard;
-        if self.slots[position].found.is_none() {
-            let (hash, key) = (self.slots[position].hash, self.slots[position].key);
-            let hasher = self.hasher;
-            let entry = Entry { key: key.into(), state: fresh };
-            self.guards[guard].insert_unique(hash, entry, |entry| hasher.hash_one(&*entry.key));
-            // Making room may have moved the other keys of this table.
-            for slot in self.slots.iter_mut().filter(|slot| slot.guard == guard) {
-                slot.find(&self.guards[guard]);
-            }
+    #[inline]
+    fn get_or_insert_with(&mut self, position: usize, fresh: impl FnOnce() -> State) -> &mut State {
+        if self.slots.as_slice()[position].found.is_none() {
+            self.insert(position, fresh());
         }
         self.get_mut(position).expect("found or just inserted, and its shard is locked")
     }

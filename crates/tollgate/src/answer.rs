@@ -36,8 +36,8 @@ impl Answer {
         keys: &Keys,
         signer: &Keyed,
     ) -> Self {
-        let Decided { decision, spend_id } = decided;
-        let receipt = spend_id.map(|id| receipt::issue(id, &decision, keys, signer));
+        let Decided { decision, spent } = decided;
+        let receipt = spent.map(|spent| receipt::issue(&spent, decision.cost, keys, signer));
         Self { policy, decision, receipt, degraded: None }
     }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use tollgate_core::MAX_UNITS;
 use tollgate_core::store::{Catalogue, Override, PolicyVersion, StoreError, StoreErrorKind, Token};
 
-use crate::compiled::{Compiled, push_values};
+use crate::compiled::{Compiled, KeyBytes, push_values};
 use crate::error::{BadSubject, Error};
 use crate::gate::{Live, Tollgate};
 use crate::policy::Policy;
@@ -205,7 +205,7 @@ impl Tollgate {
             let field = format!("subject.{name}");
             return Err(Error::BadOverride(BadSubject { field, message }));
         }
-        let mut values = Vec::new();
+        let mut values = KeyBytes::new();
         push_values(limit, attributes, &self.shared.privacy, &mut values)?;
         let shown: serde_json::Map<_, _> = attributes
             .iter()
@@ -214,7 +214,7 @@ impl Tollgate {
                 ((*name).to_owned(), shown.into())
             })
             .collect();
-        Ok((values, serde_json::Value::Object(shown).to_string()))
+        Ok((values.as_slice().to_vec(), serde_json::Value::Object(shown).to_string()))
     }
 
     /// Makes a token and returns it; it cannot be shown again.

@@ -95,7 +95,9 @@ impl Tollgate {
         let live = self.shared.live.load();
         let policy =
             live.policies.get(policy).ok_or_else(|| Error::NoSuchPolicy(policy.to_owned()))?;
-        self.shared.ask_blocking(policy, subject, cost)
+        let mut decision = Decision::blank();
+        self.shared.ask_blocking(policy, subject, cost, &mut decision)?;
+        Ok(decision)
     }
 
     /// Gives back what a receipt's decision spent, the first time it is asked.

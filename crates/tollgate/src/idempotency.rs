@@ -7,7 +7,7 @@ use tollgate_core::{Cost, Intent, Span};
 use tollgate_store_embedded::{OnceKey, OwnedAsk, OwnedClaim};
 
 use crate::answer::Answer;
-use crate::compiled::Compiled;
+use crate::compiled::{Claims, Compiled, Keys};
 use crate::error::Error;
 use crate::gate::Tollgate;
 use crate::receipt;
@@ -47,15 +47,17 @@ impl Tollgate {
         let policy = self.policy(policy)?;
         let once = self.once_key(key, &request_fingerprint(&policy, subject, cost));
         let cost = Cost::new(cost).ok_or(Error::ZeroCost)?;
-        let keys = policy.keys(subject, &shared.privacy)?;
-        let claims = policy.claims(subject, &keys);
+        let mut keys = Keys::new();
+        policy.write_keys(subject, &shared.privacy, &mut keys)?;
+        let mut claims = Claims::new();
+        policy.write_claims(subject, &keys, &mut claims);
         let owned = OwnedAsk {
             cost,
             claims: claims
                 .iter()
                 .map(|keyed| OwnedClaim {
                     rule: keyed.claim.rule.clone(),
-                    quota: keyed.claim.quota,
+                    quota: *keyed.claim.quota,
                     shadow: keyed.claim.shadow,
                     key: keyed.key.to_vec(),
                 })

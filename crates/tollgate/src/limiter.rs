@@ -3,12 +3,12 @@
 use std::sync::Arc;
 
 use arc_swap::ArcSwapOption;
-use tollgate_core::store::{Ask, Decided};
+use tollgate_core::store::Ask;
 use tollgate_core::{Cost, Decision, Intent, Outcome, State, States, decide};
 use tollgate_store_embedded::Embedded;
 
 use crate::answer::{Answer, Degraded};
-use crate::compiled::{Compiled, Keys};
+use crate::compiled::{Claims, Compiled, Keys};
 use crate::error::Error;
 use crate::gate::Shared;
 use crate::policy::OnStoreError;
@@ -43,7 +43,14 @@ impl Limiter {
     /// A check without a runtime and without a receipt. In memory it never blocks; on a file it
     /// waits for the disk where `durability` says so. Store errors are returned as they are.
     pub fn check_blocking(&self, subject: Attributes<'_>, cost: u32) -> Result<Decision, Error> {
-        self.shared.ask_blocking(&self.policy, subject, cost)
+        // One place for the decision from here to the core, so that it is never copied.
+        let mut answer = Ok(Decision::blank());
+        if let Ok(decision) = &mut answer
+            && let Err(error) = self.shared.ask_blocking(&self.policy, subject, cost, decision)
+        {
+            answer = Err(error);
+        }
+        answer
     }
 }
 
@@ -56,8 +63,10 @@ impl Shared {
         intent: Intent,
     ) -> Result<Answer, Error> {
         let cost = Cost::new(cost).ok_or(Error::ZeroCost)?;
-        let keys = policy.keys(subject, &self.privacy)?;
-        let claims = policy.claims(subject, &keys);
+        let mut keys = Keys::new();
+        policy.write_keys(subject, &self.privacy, &mut keys)?;
+        let mut claims = Claims::new();
+        policy.write_claims(subject, &keys, &mut claims);
         let durability = policy.policy().durability();
         let ask = Ask { intent, cost, durability, claims: &claims };
         match self.store.check(&ask).await {
@@ -74,13 +83,16 @@ impl Shared {
         policy: &Compiled,
         subject: Attributes<'_>,
         cost: u32,
-    ) -> Result<Decision, Error> {
+        decision: &mut Decision,
+    ) -> Result<(), Error> {
         let cost = Cost::new(cost).ok_or(Error::ZeroCost)?;
-        let keys: Keys = policy.keys(subject, &self.privacy)?;
-        let claims = policy.claims(subject, &keys);
+        let mut keys = Keys::new();
+        policy.write_keys(subject, &self.privacy, &mut keys)?;
+        let mut claims = Claims::new();
+        policy.write_claims(subject, &keys, &mut claims);
         let durability = policy.policy().durability();
         let ask = Ask { intent: Intent::Spend, cost, durability, claims: &claims };
-        Ok(self.store.check_blocking(&ask)?.decision)
+        Ok(self.store.check_blocking(&ask, decision)?)
     }
 
     /// The store could not answer: the policy says what then.
@@ -101,9 +113,8 @@ impl Shared {
 
     /// As an untouched key would answer; a cost that can never fit stays impossible.
     fn allow_uncounted(&self, ask: &Ask<'_>) -> Decision {
-        let claims = ask.claims.iter().map(|keyed| keyed.claim);
         let now = self.store.now();
-        let decision = decide(claims, &mut NoStates, Intent::Peek, ask.cost, now);
+        let decision = decide(ask.claims, &mut NoStates, Intent::Peek, ask.cost, now);
         debug_assert!(!matches!(decision.outcome, Outcome::Refused { .. }));
         decision
     }
@@ -117,7 +128,7 @@ impl States for NoStates {
         None
     }
 
-    fn get_or_insert(&mut self, _: usize, _: State) -> &mut State {
+    fn get_or_insert_with(&mut self, _: usize, _: impl FnOnce() -> State) -> &mut State {
         unreachable!("a peek changes no state")
     }
 }
@@ -137,7 +148,8 @@ impl Local {
                 Arc::clone(before.as_ref().unwrap_or(&made))
             }
         };
-        let Decided { decision, .. } = store.check_blocking(ask)?;
+        let mut decision = Decision::blank();
+        store.check_blocking(ask, &mut decision)?;
         Ok(decision)
     }
 

@@ -5,8 +5,8 @@
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use subtle::ConstantTimeEq;
-use tollgate_core::store::{Receipt, SpendId};
-use tollgate_core::{Cost, Decision, Malformed, Reader, Writer};
+use tollgate_core::store::{Receipt, SpendId, Spent};
+use tollgate_core::{Cost, Malformed, Reader, Writer};
 
 use crate::compiled::Keys;
 use crate::error::Error;
@@ -16,16 +16,15 @@ use crate::secret::{Keyed, MAC_BYTES};
 const VERSION: u8 = 1;
 
 /// The token for an allowed decision.
-pub(crate) fn issue(id: SpendId, decision: &Decision, keys: &Keys, signer: &Keyed) -> String {
+pub(crate) fn issue(spent: &Spent, cost: Cost, keys: &Keys, signer: &Keyed) -> String {
     let mut bytes = Vec::with_capacity(128);
     let mut writer = Writer(&mut bytes);
     writer.byte(VERSION);
-    writer.uint(u128::from(id.run));
-    writer.uint(u128::from(id.sequence));
-    writer.uint(u128::from(decision.cost.get()));
-    writer.uint(decision.limits.len() as u128);
-    for (position, report) in decision.limits.iter().enumerate() {
-        let spend = report.spend.as_ref().expect("an allowed decision spent in every limit");
+    writer.uint(u128::from(spent.id.run));
+    writer.uint(u128::from(spent.id.sequence));
+    writer.uint(u128::from(cost.get()));
+    writer.uint(spent.spends.len() as u128);
+    for (position, spend) in spent.spends.iter().enumerate() {
         writer.bytes(keys.get(position));
         writer.spend(spend);
     }

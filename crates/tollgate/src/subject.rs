@@ -1,7 +1,7 @@
 //! Who is asking: attributes, as the caller gives them and as they are counted.
 
 use std::borrow::Cow;
-use std::net::{IpAddr, Ipv6Addr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use crate::error::BadSubject;
 
@@ -59,6 +59,10 @@ pub(crate) fn normalise<'a>(name: &str, value: &'a str, ipv6_prefix: u8) -> Cow<
 }
 
 fn normalise_ip(value: &str, ipv6_prefix: u8) -> Cow<'_, str> {
+    // An IPv4 address that parses has one form only.
+    if value.parse::<Ipv4Addr>().is_ok() {
+        return Cow::Borrowed(value);
+    }
     match value.trim().parse::<IpAddr>().map(|ip| ip.to_canonical()) {
         Ok(IpAddr::V4(ip)) => Cow::Owned(ip.to_string()),
         Ok(IpAddr::V6(ip)) => {
@@ -73,10 +77,11 @@ fn normalise_ip(value: &str, ipv6_prefix: u8) -> Cow<'_, str> {
 
 fn normalise_email(value: &str) -> Cow<'_, str> {
     let trimmed = value.trim();
-    if trimmed.chars().any(char::is_uppercase) {
-        Cow::Owned(trimmed.to_lowercase())
-    } else {
+    let is_lower = |byte: u8| byte.is_ascii() && !byte.is_ascii_uppercase();
+    if trimmed.bytes().all(is_lower) {
         Cow::Borrowed(trimmed)
+    } else {
+        Cow::Owned(trimmed.to_lowercase())
     }
 }
 

@@ -1,5 +1,7 @@
 //! `check`, `peek` and `refund`.
 
+use std::io::Write;
+
 use comfy_table::Table;
 use comfy_table::presets::UTF8_FULL_CONDENSED;
 use serde_json::{Map, Value, json};
@@ -37,6 +39,11 @@ fn attribute(text: &str) -> Result<(String, String), String> {
 
 impl CheckArgs {
     fn ask(&self, path: &str) -> Result<Reply, Failure> {
+        for (position, (name, _)) in self.subject.iter().enumerate() {
+            if self.subject[..position].iter().any(|(earlier, _)| earlier == name) {
+                return Err(Failure::bad_input(format!("attribute {name:?} is given twice")));
+            }
+        }
         let subject: Map<_, _> =
             self.subject.iter().map(|(name, value)| (name.clone(), value.clone().into())).collect();
         let body = json!({ "policy": self.policy, "subject": subject, "cost": self.cost });
@@ -49,7 +56,7 @@ impl CheckArgs {
             return Err(reply.failure());
         }
         if self.remote.json {
-            println!("{decision}");
+            say!("{decision}");
         } else {
             print_decision(decision);
         }
@@ -70,11 +77,11 @@ pub(crate) fn refund(args: &RefundArgs) -> Result<Done, Failure> {
     let body = json!({ "receipt": args.receipt });
     let answer = args.remote.post("/api/v1/refund", &body)?.success()?;
     if args.remote.json {
-        println!("{answer}");
+        say!("{answer}");
     } else {
         match answer["reason"].as_str() {
-            None => println!("refunded"),
-            Some(reason) => println!("not refunded: {reason}"),
+            None => say!("refunded"),
+            Some(reason) => say!("not refunded: {reason}"),
         }
     }
     let refunded = answer["refunded"].as_bool().unwrap_or(false);
@@ -83,7 +90,7 @@ pub(crate) fn refund(args: &RefundArgs) -> Result<Done, Failure> {
 
 fn print_decision(decision: &Value) {
     let allowed = decision["allowed"].as_bool().unwrap_or(false);
-    println!(
+    say!(
         "{}: policy {}, cost {}",
         if allowed { "allowed" } else { "refused" },
         text(&decision["policy"]),
@@ -104,12 +111,12 @@ fn print_decision(decision: &Value) {
             wait,
         ]);
     }
-    println!("{table}");
+    say!("{table}");
     if let Some(retry_at) = decision["retry_at"].as_str() {
-        println!("try again at {retry_at}");
+        say!("try again at {retry_at}");
     }
     if let Some(receipt) = decision["receipt"].as_str() {
-        println!("receipt {receipt}");
+        say!("receipt {receipt}");
     }
 }
 

@@ -1,5 +1,7 @@
 //! `policy list|show|apply|history|delete`.
 
+use std::io::Write;
+
 use std::path::PathBuf;
 
 use clap::Subcommand;
@@ -51,9 +53,9 @@ pub(crate) fn run(command: PolicyCommand) -> Result<Done, Failure> {
         PolicyCommand::Show { name, remote } => {
             let policy = remote.get(&format!("/admin/policies/{}", encode(&name)))?.success()?;
             if remote.json {
-                println!("{policy}");
+                say!("{policy}");
             } else {
-                println!("{policy:#}");
+                say!("{policy:#}");
             }
             Ok(Done::Ok)
         }
@@ -62,9 +64,9 @@ pub(crate) fn run(command: PolicyCommand) -> Result<Done, Failure> {
         PolicyCommand::Delete { name, remote } => {
             let answer = remote.delete(&format!("/admin/policies/{}", encode(&name)))?.success()?;
             if remote.json {
-                println!("{answer}");
+                say!("{answer}");
             } else {
-                println!("policy {name} is no longer in force; its versions are kept");
+                say!("policy {name} is no longer in force; its versions are kept");
             }
             Ok(Done::Ok)
         }
@@ -74,7 +76,7 @@ pub(crate) fn run(command: PolicyCommand) -> Result<Done, Failure> {
 fn list(remote: &Remote) -> Result<Done, Failure> {
     let answer = remote.get("/admin/policies")?.success()?;
     if remote.json {
-        println!("{answer}");
+        say!("{answer}");
         return Ok(Done::Ok);
     }
     let mut table = table(["policy", "version", "since", "limits"]);
@@ -86,7 +88,7 @@ fn list(remote: &Remote) -> Result<Done, Failure> {
             limits(policy),
         ]);
     }
-    println!("{table}");
+    say!("{table}");
     Ok(Done::Ok)
 }
 
@@ -94,7 +96,7 @@ fn history(name: &str, remote: &Remote) -> Result<Done, Failure> {
     let path = format!("/admin/policies/{}/versions", encode(name));
     let answer = remote.get(&path)?.success()?;
     if remote.json {
-        println!("{answer}");
+        say!("{answer}");
         return Ok(Done::Ok);
     }
     let mut table = table(["version", "when", "who", "limits"]);
@@ -107,7 +109,7 @@ fn history(name: &str, remote: &Remote) -> Result<Done, Failure> {
             if deleted { "(deleted)".into() } else { limits(&version["policy"]) },
         ]);
     }
-    println!("{table}");
+    say!("{table}");
     Ok(Done::Ok)
 }
 
@@ -120,12 +122,12 @@ fn apply(file: &PathBuf, remote: &Remote) -> Result<Done, Failure> {
         let change = remote.put(&path, policy.document())?.success()?;
         if !remote.json {
             let (version, detail) = (text(&change["version"]), text(&change["detail"]));
-            println!("{}: version {version}, {detail}", policy.name());
+            say!("{}: version {version}, {detail}", policy.name());
         }
         changes.push(change);
     }
     if remote.json {
-        println!("{}", Value::Array(changes));
+        say!("{}", Value::Array(changes));
     }
     Ok(Done::Ok)
 }

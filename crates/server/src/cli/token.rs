@@ -1,5 +1,7 @@
 //! `token create`: at a running server, or in a store that is not in use.
 
+use std::io::Write;
+
 use clap::Subcommand;
 use serde_json::json;
 use tollgate::{Scope, Tollgate};
@@ -41,9 +43,9 @@ pub(crate) fn run(command: &TokenCommand) -> Result<Done, Failure> {
         }
     };
     if remote.json {
-        println!("{}", json!({ "token": token, "scope": scope.as_str(), "name": name }));
+        say!("{}", json!({ "token": token, "scope": scope.as_str(), "name": name }));
     } else {
-        println!("{token}");
+        say!("{token}");
         eprintln!("this is shown once; keep it, and use it as TOLLGATE_TOKEN");
     }
     Ok(Done::Ok)
@@ -51,6 +53,12 @@ pub(crate) fn run(command: &TokenCommand) -> Result<Done, Failure> {
 
 fn create_in_store(store: &str, name: &str, scope: Scope) -> Result<String, Failure> {
     let gate = open(store)?;
+    if scope != Scope::Admin && !gate.has_token(Scope::Admin) {
+        return Err(Failure::bad_input(
+            "the first token must be of scope admin: once there is one, tokens are asked for, and \
+             without an admin's nobody could administer the server",
+        ));
+    }
     let token = block_on(gate.create_token(name, scope))??;
     gate.close();
     Ok(token)

@@ -2,7 +2,6 @@
 
 use std::borrow::Cow;
 use std::fmt;
-use std::marker::PhantomData;
 use std::sync::Arc;
 use std::time::Instant as Stopwatch;
 
@@ -12,15 +11,14 @@ use axum::extract::State;
 use axum::http::{HeaderMap, Response, StatusCode};
 use http_body_util::Full;
 use hyper::body::Body;
-use serde::de::{Error as _, MapAccess, Visitor};
-use serde::{Deserialize, Deserializer};
-use smallvec::SmallVec;
+use serde::Deserialize;
 use tollgate::{Answer, Attributes, IdempotencyKey, OnceAnswer, Refunded, Scope};
 use utoipa::ToSchema;
 
 use crate::auth::Caller;
 use crate::body::{self, parse};
 use crate::http::schema;
+use crate::http::subject::Subject;
 use crate::idempotency;
 use crate::problem::Problem;
 use crate::request_id::RequestId;
@@ -45,46 +43,6 @@ fn one() -> u32 {
     1
 }
 
-/// Attributes as they stand in the body: not copied unless they hold escapes.
-#[derive(Default)]
-struct Subject<'a>(SmallVec<[(Cow<'a, str>, Cow<'a, str>); 4]>);
-
-impl Subject<'_> {
-    fn pairs(&self) -> SmallVec<[(&str, &str); 8]> {
-        self.0.iter().map(|(name, value)| (&**name, &**value)).collect()
-    }
-}
-
-impl<'de: 'a, 'a> Deserialize<'de> for Subject<'a> {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Pairs<'a>(PhantomData<&'a ()>);
-        impl<'de: 'a, 'a> Visitor<'de> for Pairs<'a> {
-            type Value = Subject<'a>;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("an object of attributes and their values, all text")
-            }
-
-            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
-                let mut pairs = SmallVec::new();
-                while let Some((name, value)) = map.next_entry::<Text<'a>, Text<'a>>()? {
-                    if pairs.len() >= tollgate::MAX_ATTRIBUTES {
-                        return Err(A::Error::custom("too many attributes"));
-                    }
-                    pairs.push((name.0, value.0));
-                }
-                Ok(Subject(pairs))
-            }
-        }
-        deserializer.deserialize_map(Pairs(PhantomData))
-    }
-}
-
-/// A borrowed text where serde_json can lend one.
-#[derive(Deserialize)]
-#[serde(transparent)]
-struct Text<'a>(#[serde(borrow)] Cow<'a, str>);
-
 /// May it happen now?
 ///
 /// If so it is counted, in every limit of the policy. Under an `Idempotency-Key` an allowed answer
@@ -97,7 +55,8 @@ struct Text<'a>(#[serde(borrow)] Cow<'a, str>);
         (status = 429, description = "Refused; nothing was counted", body = schema::Refusal,
             content_type = "application/problem+json"),
         (status = 422, description = "The cost can never fit, or the idempotency key was used \
-            with another body", body = schema::Problem, content_type = "application/problem+json"),
+            with another body", body = schema::Unprocessable,
+            content_type = "application/problem+json"),
         schema::BadInput, schema::NotFound, schema::StoreDown, schema::NoAccess,
         schema::TooLarge))]
 pub(crate) async fn check(

@@ -1,6 +1,5 @@
 //! One subject's own maximum.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use axum::extract::State;
@@ -13,25 +12,33 @@ use utoipa::ToSchema;
 use crate::auth::Caller;
 use crate::body::{self, parse};
 use crate::http::schema;
+use crate::http::subject::Subject;
 use crate::problem::Problem;
 use crate::state::App;
 
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct OverrideRequest {
+pub(crate) struct OverrideRequest<'a> {
     policy: String,
     /// The attributes the limit counts by.
-    subject: BTreeMap<String, String>,
+    #[serde(borrow)]
+    #[schema(value_type = BTreeMap<String, String>)]
+    subject: Subject<'a>,
     limit: String,
     max: u64,
 }
 
+/// The same body takes it away again; `max` does not matter then.
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct OverrideName {
+pub(crate) struct OverrideName<'a> {
     policy: String,
-    subject: BTreeMap<String, String>,
+    #[serde(borrow)]
+    #[schema(value_type = BTreeMap<String, String>)]
+    subject: Subject<'a>,
     limit: String,
+    #[serde(default, rename = "max")]
+    _max: Option<u64>,
 }
 
 #[derive(Serialize, ToSchema)]
@@ -83,8 +90,8 @@ pub(crate) async fn put(
     request: axum::extract::Request,
 ) -> Result<Json<OverrideInForce>, Problem> {
     let bytes = body::read(request.into_body(), app.body_limits).await?;
-    let request: OverrideRequest = parse(&bytes)?;
-    let subject = pairs(&request.subject);
+    let request: OverrideRequest<'_> = parse(&bytes)?;
+    let subject = request.subject.pairs();
     let (policy, limit, max) = (&request.policy, &request.limit, request.max);
     let change = app.gate.put_override(policy, limit, &subject, max, &caller.name).await;
     Ok(Json(OverrideInForce::of(change.map_err(|error| app.failed(error))?)))
@@ -100,16 +107,12 @@ pub(crate) async fn delete(
     request: axum::extract::Request,
 ) -> Result<Json<schema::Deleted>, Problem> {
     let bytes = body::read(request.into_body(), app.body_limits).await?;
-    let request: OverrideName = parse(&bytes)?;
-    let subject = pairs(&request.subject);
+    let request: OverrideName<'_> = parse(&bytes)?;
+    let subject = request.subject.pairs();
     let removed = app.gate.delete_override(&request.policy, &request.limit, &subject).await;
     if removed.map_err(|error| app.failed(error))? {
         Ok(Json(schema::Deleted { deleted: true }))
     } else {
         Err(Problem::not_found("this subject has no override in this limit"))
     }
-}
-
-fn pairs(subject: &BTreeMap<String, String>) -> Vec<(&str, &str)> {
-    subject.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect()
 }

@@ -15,6 +15,7 @@ use crate::body::{self, parse};
 use crate::http::schema;
 use crate::problem::Problem;
 use crate::state::App;
+use crate::strict::StrictValue;
 
 /// A policy in force: its document's fields, with name, version and since when.
 #[derive(Serialize, ToSchema)]
@@ -110,7 +111,7 @@ pub(crate) async fn put(
     request: axum::extract::Request,
 ) -> Result<(StatusCode, Json<PolicyChange>), Problem> {
     let bytes = body::read(request.into_body(), app.body_limits).await?;
-    let document: Value = parse(&bytes)?;
+    let StrictValue(document) = parse(&bytes)?;
     let policy =
         Policy::from_json(&name, document).map_err(|invalid| Problem::bad_policy(&invalid))?;
     let applied = app.gate.apply(&policy, &caller.name).await.map_err(|error| app.failed(error))?;

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use axum::extract::rejection::QueryRejection;
 use axum::extract::{Query, State};
 use axum::http::StatusCode;
 use axum::{Extension, Json};
@@ -107,8 +108,9 @@ fn default_name() -> String {
     responses((status = 200, body = Config), schema::NotFound, schema::NoAccess))]
 pub(crate) async fn get(
     State(app): State<Arc<App>>,
-    Query(query): Query<ConfigName>,
+    query: Result<Query<ConfigName>, QueryRejection>,
 ) -> Result<Json<Config>, Problem> {
+    let Query(query) = query.map_err(|rejection| bad_query(&rejection))?;
     let policy = app.gate.policy(&query.name)?;
     Config::of(&policy).map(Json).ok_or_else(|| {
         Problem::not_found(format!(
@@ -116,6 +118,15 @@ pub(crate) async fn get(
             query.name
         ))
     })
+}
+
+/// Names the parameter at fault, which stands between backticks.
+fn bad_query(rejection: &QueryRejection) -> Problem {
+    let text = rejection.body_text();
+    match text.split('`').nth(1) {
+        Some(parameter) => Problem::bad_field(parameter, text.clone()),
+        None => Problem::bad_request(text),
+    }
 }
 
 /// Reads everything in force from the store again.

@@ -69,6 +69,25 @@ pub(crate) struct Problem {
     /// What is wrong, where one field is.
     #[schema(required = false)]
     field: String,
+    /// Everything that is wrong with a policy.
+    #[schema(required = false)]
+    errors: Vec<Fault>,
+}
+
+#[derive(Serialize, ToSchema)]
+pub(crate) struct Fault {
+    /// Such as `limits[1].per`.
+    field: String,
+    detail: String,
+}
+
+/// A cost that can never fit, with the decision's members; or an idempotency key used twice.
+#[derive(Serialize, ToSchema)]
+#[serde(untagged)]
+#[allow(dead_code, reason = "read by the derive only")]
+pub(crate) enum Unprocessable {
+    NeverFits(Refusal),
+    KeyReused(Problem),
 }
 
 /// A refusal: a problem with the decision's members.
@@ -173,9 +192,16 @@ problem_answer! {
     /// No such thing
     NotFound, 404
 }
-problem_answer! {
+/// A body that is too slow or too large.
+#[derive(IntoResponses)]
+#[allow(dead_code, reason = "read by the derive only")]
+pub(crate) enum TooLarge {
+    /// The body did not arrive in time
+    #[response(status = 408, content_type = "application/problem+json")]
+    Slow(Problem),
     /// The body is too large
-    TooLarge, 413
+    #[response(status = 413, content_type = "application/problem+json")]
+    Large(Problem),
 }
 problem_answer! {
     /// The store cannot answer, and the policy says to refuse then

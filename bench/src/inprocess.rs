@@ -1,0 +1,214 @@
+//! Nanoseconds per check and thread, without any network.
+
+use std::collections::BTreeMap;
+use std::sync::Barrier;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Instant;
+
+use anyhow::{Result, ensure};
+use serde_json::{Value, json};
+
+use crate::Pace;
+use crate::contenders::{
+    self, Contender, GOVERNOR, GOVERNOR_REFUSING, LIMITADOR, LIMITADOR_THREE, OURS_BUCKET,
+    OURS_FIXED, OURS_REFUSING, OURS_SLIDING, OURS_THREE, Subject, Tally, Turn,
+};
+use crate::report::{self, Bound, Table, Target, Targets, median, number, progress, ratio};
+
+const THREADS: [usize; 2] = [1, 2];
+const MANY_KEYS: usize = 100_000;
+
+/// Whom a contender is compared with.
+const PEERS: [(&str, &str); 6] = [
+    (OURS_BUCKET, GOVERNOR),
+    (OURS_FIXED, GOVERNOR),
+    (OURS_SLIDING, GOVERNOR),
+    (OURS_REFUSING, GOVERNOR_REFUSING),
+    (OURS_THREE, LIMITADOR_THREE),
+    (LIMITADOR, GOVERNOR),
+];
+
+/// By contender: nanoseconds per check in each round.
+type Rounds = BTreeMap<&'static str, Vec<f64>>;
+
+struct Cell {
+    keys: &'static str,
+    threads: usize,
+    rounds: Rounds,
+}
+
+pub(crate) fn run(pace: Pace) -> Result<()> {
+    report::print_title("In process");
+    println!(
+        "Nanoseconds per check and thread: medians of {} interleaved rounds of {} ms each, \
+         fastest and slowest round in brackets; ratios are medians of the rounds' ratios.",
+        pace.rounds,
+        pace.slice.as_millis()
+    );
+    let mut cells = Vec::new();
+    for (keys, subjects) in [("hot", vec![Subject::new(0)]), ("100k", shuffled_subjects())] {
+        let contenders: Vec<Contender> = contenders::all()?
+            .into_iter()
+            .filter(|contender| contender.keyed || subjects.len() == 1)
+            .collect();
+        fill(&contenders, &subjects);
+        for threads in THREADS {
+            let rounds = measure(&contenders, &subjects, threads, pace, keys)?;
+            cells.push(Cell { keys, threads, rounds });
+        }
+    }
+    for cell in &cells {
+        print_cell(cell);
+    }
+    let targets = targets(&cells);
+    targets.print();
+    let rows: Vec<Value> = cells
+        .iter()
+        .map(|cell| {
+            json!({ "keys": cell.keys, "threads": cell.threads, "ns_per_check": cell.rounds })
+        })
+        .collect();
+    report::write("inprocess", pace, json!({ "cells": rows, "targets": targets.json() }))
+}
+
+/// In an order that has nothing to do with the order in which the maps were filled.
+fn shuffled_subjects() -> Vec<Subject> {
+    let mut order: Vec<usize> = (0..MANY_KEYS).collect();
+    let mut random = 0x9E37_79B9_7F4A_7C15_u64;
+    for last in (1..order.len()).rev() {
+        // xorshift64: any fixed disorder will do.
+        random ^= random << 13;
+        random ^= random >> 7;
+        random ^= random << 17;
+        order.swap(last, (random % (last as u64 + 1)) as usize);
+    }
+    order.into_iter().map(Subject::new).collect()
+}
+
+/// Every key is known, in its natural order, before anything is measured.
+fn fill(contenders: &[Contender], subjects: &[Subject]) {
+    let natural: Vec<Subject> = (0..subjects.len()).map(Subject::new).collect();
+    let bar = progress(contenders.len(), "filling");
+    for contender in contenders {
+        let stop = AtomicBool::new(false);
+        let most = natural.len() as u64;
+        (contender.run)(&Turn { subjects: &natural, first: 0, most, stop: &stop });
+        bar.inc(1);
+    }
+    bar.finish_and_clear();
+}
+
+fn measure(
+    contenders: &[Contender],
+    subjects: &[Subject],
+    threads: usize,
+    pace: Pace,
+    keys: &str,
+) -> Result<Rounds> {
+    let mut rounds = Rounds::new();
+    let bar = progress(pace.rounds * contenders.len(), &format!("{keys}, {threads} threads"));
+    for _ in 0..pace.rounds {
+        for contender in contenders {
+            bar.set_message(contender.name);
+            let ns = slice(contender, subjects, threads, pace)?;
+            rounds.entry(contender.name).or_default().push(ns);
+            bar.inc(1);
+        }
+    }
+    bar.finish_and_clear();
+    Ok(rounds)
+}
+
+fn slice(contender: &Contender, subjects: &[Subject], threads: usize, pace: Pace) -> Result<f64> {
+    let stop = AtomicBool::new(false);
+    let ready = Barrier::new(threads + 1);
+    let turns: Vec<(Tally, f64)> = std::thread::scope(|scope| {
+        let (stop, ready) = (&stop, &ready);
+        let running: Vec<_> = (0..threads)
+            .map(|thread| {
+                let first = thread * subjects.len() / threads;
+                scope.spawn(move || {
+                    ready.wait();
+                    let started = Instant::now();
+                    let tally = (contender.run)(&Turn { subjects, first, most: u64::MAX, stop });
+                    (tally, started.elapsed().as_nanos() as f64)
+                })
+            })
+            .collect();
+        ready.wait();
+        std::thread::sleep(pace.slice);
+        stop.store(true, Ordering::Relaxed);
+        running.into_iter().filter_map(|thread| thread.join().ok()).collect()
+    });
+    ensure!(turns.len() == threads, "{}: a thread panicked", contender.name);
+    for (tally, _) in &turns {
+        let expected = if contender.allows { tally.checks } else { 0 };
+        ensure!(
+            tally.allowed == expected,
+            "{}: {} of {} allowed, not {expected}",
+            contender.name,
+            tally.allowed,
+            tally.checks
+        );
+    }
+    let sum: f64 = turns.iter().map(|(tally, elapsed)| elapsed / tally.checks as f64).sum();
+    Ok(sum / threads as f64)
+}
+
+fn print_cell(cell: &Cell) {
+    let heading = format!(
+        "{} key{}, {} thread(s)",
+        cell.keys,
+        if cell.keys == "hot" { "" } else { "s" },
+        cell.threads
+    );
+    let mut table = Table::new(&heading, &["contender", "ns per check", "to its peer"]);
+    for (name, rounds) in &cell.rounds {
+        let peer = PEERS.iter().find(|(ours, _)| ours == name).map(|(_, peer)| *peer);
+        let compared = peer.map_or("–".into(), |peer| {
+            format!("{} × {peer}", number(ratio(rounds, &cell.rounds[peer])))
+        });
+        table.row([(*name).to_owned(), spread(rounds), compared]);
+    }
+    table.print();
+}
+
+fn spread(rounds: &[f64]) -> String {
+    let fastest = rounds.iter().copied().fold(f64::INFINITY, f64::min);
+    let slowest = rounds.iter().copied().fold(0.0, f64::max);
+    format!("{} ({}–{})", number(median(rounds)), number(fastest), number(slowest))
+}
+
+fn targets(cells: &[Cell]) -> Targets {
+    let mut targets = Targets::new();
+    for cell in cells {
+        let place = format!("{}, {} thread(s)", cell.keys, cell.threads);
+        let rounds = |name: &str| &cell.rounds[name];
+        let hot = cell.keys == "hot";
+        targets.add(&Target {
+            what: &format!("one bucket limit to governor keyed, {place}"),
+            measured: ratio(rounds(OURS_BUCKET), rounds(GOVERNOR)),
+            unit: " ×",
+            bound: Bound::AtMost,
+            must: Some(if hot { 1.5 } else { 1.0 }),
+            aim: hot.then_some(1.0),
+        });
+        targets.add(&Target {
+            what: &format!("3 limits, times as fast as limitador, {place}"),
+            measured: ratio(rounds(LIMITADOR_THREE), rounds(OURS_THREE)),
+            unit: " ×",
+            bound: Bound::AtLeast,
+            must: Some(10.0),
+            aim: None,
+        });
+        targets.add(&Target {
+            what: &format!("3 limits, {place}"),
+            measured: median(rounds(OURS_THREE)),
+            unit: " ns",
+            bound: Bound::AtMost,
+            must: None,
+            aim: Some(250.0),
+        });
+    }
+    targets
+}

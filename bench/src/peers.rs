@@ -1,0 +1,64 @@
+//! Programs the bench runs but does not contain: found, or made once.
+
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+
+use anyhow::{Context as _, Result, ensure};
+
+use crate::report;
+
+pub(crate) const THROTTLECRAB_VERSION: &str = "0.4.40";
+
+/// The load generator, from Debian's package.
+pub(crate) fn wrk() -> Result<PathBuf> {
+    let path = PathBuf::from("/usr/bin/wrk");
+    if !path.exists() {
+        install_package("wrk")?;
+    }
+    Ok(path)
+}
+
+/// Our own server, built as it is now.
+pub(crate) fn tollgate() -> Result<PathBuf> {
+    eprintln!("building the server");
+    let status = Command::new("cargo")
+        .args(["build", "--release", "--quiet"])
+        .current_dir(report::workspace())
+        .status()?;
+    ensure!(status.success(), "the server does not build");
+    report::workspace()
+        .join("target/release/tollgate")
+        .canonicalize()
+        .context("target/release/tollgate is not there after building it")
+}
+
+/// From crates.io, as its authors locked it.
+pub(crate) fn throttlecrab() -> Result<PathBuf> {
+    let root = report::folder("peers")?;
+    let path = root.join("bin/throttlecrab-server");
+    if path.exists() {
+        return Ok(path);
+    }
+    if !PathBuf::from("/usr/bin/protoc").exists() {
+        install_package("protobuf-compiler")?;
+    }
+    eprintln!("building throttlecrab-server {THROTTLECRAB_VERSION}, once");
+    let status = Command::new("cargo")
+        .args(["install", "throttlecrab-server", "--locked", "--quiet"])
+        .args(["--version", THROTTLECRAB_VERSION])
+        .arg("--root")
+        .arg(&root)
+        .status()?;
+    ensure!(status.success(), "throttlecrab-server {THROTTLECRAB_VERSION} does not build here");
+    Ok(path)
+}
+
+fn install_package(name: &str) -> Result<()> {
+    let status = Command::new("apt-get")
+        .args(["install", "-y", name])
+        .stdout(Stdio::null())
+        .status()
+        .with_context(|| format!("{name} is needed: install it and try again"))?;
+    ensure!(status.success(), "{name} is needed: install it and try again");
+    Ok(())
+}

@@ -1,0 +1,35 @@
+-- Posts bodies over many keys, or one. Arguments: path, number of keys, body with KEY and IP in it.
+
+local requests = {}
+local next_request = 0
+local threads = 0
+
+function setup(thread)
+  thread:set("number", threads)
+  threads = threads + 1
+end
+
+function init(args)
+  local headers = { ["Content-Type"] = "application/json" }
+  local keys = tonumber(args[2])
+  for key = 1, keys do
+    local octets = string.format("%d.%d", math.floor(key / 256), key % 256)
+    local body = args[3]:gsub("KEY", string.format("%08d", key)):gsub("IP", octets)
+    requests[key] = wrk.format("POST", args[1], headers, body)
+  end
+  -- Threads begin apart, so that they do not walk the keys side by side.
+  next_request = math.floor(number * keys / 2)
+end
+
+function request()
+  next_request = next_request % #requests + 1
+  return requests[next_request]
+end
+
+function done(summary, latency, _)
+  local errors = summary.errors
+  local failed = errors.connect + errors.read + errors.write + errors.status + errors.timeout
+  io.write(string.format(
+    '\nRESULT {"requests":%d,"micros":%d,"p50_micros":%d,"p99_micros":%d,"failed":%d}\n',
+    summary.requests, summary.duration, latency:percentile(50), latency:percentile(99), failed))
+end

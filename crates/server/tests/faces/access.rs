@@ -1,0 +1,174 @@
+//! Who may do what: every route against every kind of token.
+
+use serde_json::{Value, json};
+
+use crate::support::{Call, Server, Setup, tollgate};
+
+const ADMIN: &str = "admin-from-the-environment";
+
+#[derive(Clone, Copy, PartialEq, Debug)]
+enum Needs {
+    Nothing,
+    Check,
+    Admin,
+}
+
+/// A call of a route that succeeds for whoever may make it.
+fn sample(method: &str, path: &str, receipt: &Value) -> (Needs, Call) {
+    let limits = json!([{ "name": "u", "max": 9, "per": "1h", "by": ["user"] }]);
+    let ask = json!({ "policy": "default" });
+    let name = json!({ "policy": "p", "limit": "u", "subject": { "user": "ada" } });
+    let mut own = name.clone();
+    own["max"] = 3.into();
+    let config = json!({ "configName": "c", "maxPerWindow": 5, "windowSize": "PT4S" });
+    let (needs, body) = match (method, path) {
+        ("get", "/healthz" | "/readyz" | "/metrics" | "/openapi.json") => (Needs::Nothing, None),
+        ("post", "/api/v1/check" | "/api/v1/peek") => (Needs::Check, Some(ask)),
+        ("post", "/api/v1/refund") => (Needs::Check, Some(json!({ "receipt": receipt }))),
+        ("put", "/admin/policies/{name}") => (Needs::Admin, Some(json!({ "limits": limits }))),
+        ("put", "/admin/overrides") => (Needs::Admin, Some(own)),
+        ("delete", "/admin/overrides") => (Needs::Admin, Some(name)),
+        ("post", "/admin/rate-limit/config") => (Needs::Admin, Some(config)),
+        ("post", "/admin/tokens") => (Needs::Admin, Some(json!({ "scope": "check" }))),
+        ("get" | "delete" | "post", path) if path.starts_with("/admin/") => (Needs::Admin, None),
+        other => panic!("{other:?} is a new route: say here who may call it"),
+    };
+    let call = Call::new(&method.to_uppercase(), &path.replace("{name}", "p"));
+    (needs, body.into_iter().fold(call, |call, body| call.json(&body)))
+}
+
+/// Every route the server says it has.
+fn routes(server: &Server) -> Vec<(String, String)> {
+    let api = server.get("/openapi.json").json();
+    let mut routes = vec![("get".to_owned(), "/openapi.json".to_owned())];
+    for (path, methods) in api["paths"].as_object().unwrap() {
+        let methods = methods.as_object().unwrap().keys();
+        routes.extend(methods.map(|method| (method.clone(), path.clone())));
+    }
+    routes
+}
+
+fn make_token(server: &Server, scope: &str) -> String {
+    let call = Call::post("/admin/tokens", &json!({ "scope": scope })).token(ADMIN);
+    let reply = server.send(call);
+    assert_eq!(reply.status, 201, "{reply:?}");
+    reply.json()["token"].as_str().unwrap().to_owned()
+}
+
+#[test]
+fn every_route_lets_in_exactly_whom_it_should() {
+    let server = Setup::memory().env("TOLLGATE_ADMIN_TOKEN", ADMIN).into_server();
+    let check = make_token(&server, "check");
+    let admin = make_token(&server, "admin");
+    let routes = routes(&server);
+    assert!(routes.len() >= 17, "{routes:?}");
+    let limits = json!({ "limits": [{ "name": "u", "max": 9, "per": "1h", "by": ["user"] }] });
+    let decision = || {
+        let call = Call::post("/api/v1/check", &json!({ "policy": "default" }));
+        server.send(call.token(ADMIN)).ok()
+    };
+    for (method, path) in &routes {
+        // The policy is there whatever the route before did to it.
+        server.send(Call::new("PUT", "/admin/policies/p").json(&limits).token(ADMIN));
+        let (needs, call) = sample(method, path, &decision()["receipt"]);
+        let wrong = format!("{admin}x");
+        for (given, token) in [
+            ("none", None),
+            ("wrong", Some(&wrong)),
+            ("check", Some(&check)),
+            ("admin", Some(&admin)),
+        ] {
+            let call = token.into_iter().fold(call.clone(), |call, token| call.token(token));
+            let reply = server.send(call);
+            let expected = match (needs, given) {
+                (Needs::Nothing, _) | (_, "admin") => None,
+                (_, "none" | "wrong") => Some(401),
+                (Needs::Check, _) => None,
+                (Needs::Admin, _) => Some(403),
+            };
+            match expected {
+                Some(status) => {
+                    reply.problem(status);
+                    let challenge = reply.header("www-authenticate");
+                    assert_eq!(challenge.is_some(), status == 401, "{method} {path} with {given}");
+                }
+                // The override to delete is not there; all else succeeds.
+                None if (&**method, &**path) == ("delete", "/admin/overrides") => {
+                    reply.problem(404);
+                }
+                None => assert!((200..300).contains(&reply.status), "{given} {path} {reply:?}"),
+            }
+        }
+    }
+}
+
+#[test]
+fn without_any_token_on_loopback_everything_is_open() {
+    let server = Server::memory();
+    for (method, path) in routes(&server) {
+        // A token would end it.
+        if path == "/admin/tokens" {
+            continue;
+        }
+        let (_, call) = sample(&method, &path, &json!("none"));
+        let status = server.send(call).status;
+        assert!(![401, 403].contains(&status), "{method} {path}: {status}");
+    }
+}
+
+#[test]
+fn the_first_token_closes_what_was_open() {
+    let server = Server::memory();
+    server.spend("default", &json!({}));
+    let made = tollgate(&server, &["token", "create", "--scope", "admin"]).expect(0);
+    let token = made.out.trim();
+    assert!(!token.is_empty() && !token.contains(char::is_whitespace), "{made:?}");
+    for path in ["/healthz", "/readyz", "/metrics", "/openapi.json"] {
+        assert_eq!(server.get(path).status, 200, "{path}");
+    }
+    server.check("default", &json!({})).problem(401);
+    server.get("/admin/policies").problem(401);
+    let call = || Call::post("/api/v1/check", &json!({ "policy": "default" }));
+    server.send(call().token(token)).ok();
+    server.send(call().token("wrong")).problem(401);
+}
+
+#[test]
+fn both_ways_to_send_a_token_work_and_nothing_else_does() {
+    let server = Setup::memory().env("TOLLGATE_ADMIN_TOKEN", ADMIN).into_server();
+    let status = |name: &str, value: &str| {
+        server.send(Call::new("GET", "/admin/policies").header(name, value)).status
+    };
+    for (name, value) in [
+        ("X-API-Token", ADMIN.to_owned()),
+        ("x-api-token", ADMIN.to_owned()),
+        ("Authorization", format!("Bearer {ADMIN}")),
+        ("authorization", format!("bearer {ADMIN}")),
+    ] {
+        assert_eq!(status(name, &value), 200, "{name}: {value}");
+    }
+    for (name, value) in [
+        ("X-API-Token", String::new()),
+        ("X-API-Token", format!("Bearer {ADMIN}")),
+        ("X-API-Token", ADMIN[1..].to_owned()),
+        ("X-API-Token", format!("{ADMIN}{ADMIN}")),
+        ("X-API-Key", ADMIN.to_owned()),
+        ("Authorization", ADMIN.to_owned()),
+        ("Authorization", format!("Basic {ADMIN}")),
+        ("Authorization", "Bearer ".to_owned()),
+        ("Cookie", format!("token={ADMIN}")),
+    ] {
+        assert_eq!(status(name, &value), 401, "{name}: {value}");
+    }
+    let query = server.get(&format!("/admin/policies?token={ADMIN}"));
+    query.problem(401);
+}
+
+#[test]
+fn a_bad_body_without_a_token_is_401_not_400() {
+    let server = Setup::memory().env("TOLLGATE_ADMIN_TOKEN", ADMIN).into_server();
+    for path in ["/api/v1/check", "/api/v1/peek", "/api/v1/refund", "/admin/tokens"] {
+        server.send(Call::new("POST", path).bytes("nonsense")).problem(401);
+    }
+    server.send(Call::new("POST", "/api/v1/check").bytes("nonsense").token(ADMIN)).problem(400);
+}

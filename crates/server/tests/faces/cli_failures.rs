@@ -1,0 +1,154 @@
+//! The command line when the server or the store is not what it should be; and the rest of it.
+
+use std::io::{Read, Write};
+use std::net::TcpListener;
+
+use crate::support::command::{alone, clean};
+use crate::support::server::files;
+use crate::support::{Ended, Server, Setup};
+
+#[test]
+fn a_server_that_cannot_be_reached_exits_3_and_says_what_to_do() {
+    let setup = Setup::memory();
+    for args in [
+        vec!["check", "p"],
+        vec!["peek", "p"],
+        vec!["refund", "r"],
+        vec!["policy", "list"],
+        vec!["policy", "show", "p"],
+        vec!["policy", "history", "p"],
+        vec!["policy", "delete", "p"],
+        vec!["token", "create", "--scope", "admin"],
+    ] {
+        let args = [args.as_slice(), &["--server", "http://127.0.0.1:1"]].concat();
+        let ended = alone(setup.home.path(), &args).expect(3);
+        for part in ["http://127.0.0.1:1", "tollgate serve", "--server"] {
+            assert!(ended.err.contains(part), "{args:?}: {}", ended.err);
+        }
+        assert_eq!(ended.out, "");
+    }
+}
+
+#[test]
+fn something_else_that_answers_is_no_server_of_ours() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap());
+    let other = std::thread::spawn(move || {
+        let (mut stream, _) = listener.accept().unwrap();
+        let _ = stream.read(&mut [0; 4096]).unwrap();
+        stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello").unwrap();
+    });
+    let setup = Setup::memory();
+    let ended = alone(setup.home.path(), &["check", "p", "--server", &url]).expect(3);
+    assert!(ended.err.contains("tollgate server"), "{ended:?}");
+    other.join().unwrap();
+}
+
+#[test]
+fn an_address_that_is_none_exits_2() {
+    let setup = Setup::memory();
+    for url in ["nonsense", "http://", "ftp://127.0.0.1", ""] {
+        let ended = alone(setup.home.path(), &["check", "p", "--server", url]);
+        assert!([2, 3].contains(&ended.code), "{url}: {ended:?}");
+        assert!(ended.err.starts_with("error: "), "{ended:?}");
+    }
+}
+
+#[test]
+fn the_store_that_is_down_exits_3() {
+    let setup = Setup::sqlite();
+    let server = setup.start();
+    let url = setup.store_url();
+    for args in [
+        vec!["migrate", "--store", &url],
+        vec!["token", "create", "--scope", "admin", "--store", &url],
+    ] {
+        let ended = alone(setup.home.path(), &args).expect(3);
+        assert!(ended.err.contains("in use"), "{ended:?}");
+    }
+    drop(server);
+}
+
+#[test]
+fn migrate_makes_a_store_that_serve_opens_and_may_be_repeated() {
+    let setup = Setup::sqlite();
+    let url = setup.store_url();
+    for _ in 0..2 {
+        let ended = alone(setup.home.path(), &["migrate", "--store", &url]).expect(0);
+        assert!(ended.out.contains("up to date"), "{ended:?}");
+    }
+    let server = setup.start();
+    assert_eq!(server.get("/admin/policies/default").status, 200, "still a first start");
+    server.terminate();
+    alone(setup.home.path(), &["migrate", "--store", &url]).expect(0);
+    let ended = alone(setup.home.path(), &["migrate", "--store", "sqlite:no/such/x.db"]).expect(3);
+    assert!(ended.err.contains("folder"), "{ended:?}");
+    alone(setup.home.path(), &["migrate", "--store", "nonsense"]).expect(2);
+}
+
+#[test]
+fn migrate_without_a_store_uses_the_default_file() {
+    let setup = Setup::memory();
+    alone(setup.home.path(), &["migrate"]).expect(0);
+    assert_eq!(files(setup.home.path()), ["tollgate.db"]);
+}
+
+#[test]
+fn completions_are_printed_for_each_shell() {
+    let setup = Setup::memory();
+    for (shell, sign) in
+        [("bash", "complete -F"), ("zsh", "#compdef tollgate"), ("fish", "complete -c tollgate")]
+    {
+        let ended = alone(setup.home.path(), &["completions", shell]).expect(0);
+        assert!(ended.out.contains(sign), "{shell}: {}", ended.out);
+        for command in ["serve", "check", "peek", "refund", "policy", "token", "migrate"] {
+            assert!(ended.out.contains(command), "{shell}: {command}");
+        }
+        assert_eq!(ended.err, "");
+    }
+    alone(setup.home.path(), &["completions", "tcsh"]).expect(2);
+    // Bash can read its own.
+    let path = setup.home.path().join("completions.bash");
+    std::fs::write(&path, alone(setup.home.path(), &["completions", "bash"]).out).unwrap();
+    let mut bash = clean("bash");
+    bash.args(["-n"]).arg(path);
+    Ended::of(bash).expect(0);
+}
+
+#[test]
+fn help_and_version_exit_0_and_tell_the_exit_codes() {
+    let setup = Setup::memory();
+    let help = alone(setup.home.path(), &["--help"]).expect(0);
+    for part in [
+        "Exit codes",
+        "serve",
+        "check",
+        "peek",
+        "refund",
+        "policy",
+        "token",
+        "migrate",
+        "completions",
+    ] {
+        assert!(help.out.contains(part), "{part}: {}", help.out);
+    }
+    let version = alone(setup.home.path(), &["--version"]).expect(0);
+    assert_eq!(version.out.trim(), format!("tollgate {}", env!("CARGO_PKG_VERSION")));
+    for command in ["serve", "check", "peek", "refund", "policy", "token", "migrate", "completions"]
+    {
+        let help = alone(setup.home.path(), &[command, "--help"]).expect(0);
+        assert!(help.out.contains("Usage"), "{command}");
+    }
+}
+
+#[test]
+fn a_reader_that_goes_away_is_no_panic() {
+    let server = Server::memory();
+    let mut bash = clean("bash");
+    // The reader is gone before anything is written.
+    let script = "set -o pipefail; { sleep 0.2; exec \"$0\" policy show default; } | true";
+    bash.args(["-c", script, env!("CARGO_BIN_EXE_tollgate")])
+        .env("TOLLGATE_SERVER", server.url(""));
+    let ended = Ended::of(bash);
+    assert!(ended.code != 101 && !ended.err.contains("panicked"), "{ended:?}");
+}

@@ -1,0 +1,30 @@
+//! The faces of the binary `tollgate`: every test starts the real thing and talks to it over HTTP,
+//! raw TCP or the command line. Nothing is mocked, and no test shares a server with another.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
+
+mod access;
+mod bad_input;
+mod bad_policies;
+mod cli_checks;
+mod cli_failures;
+mod cli_policies;
+mod connections;
+mod decisions;
+mod first_run;
+mod headers;
+mod idempotency;
+mod openapi;
+mod policies;
+mod rate_limit_config;
+mod refunds;
+mod restarts;
+mod shutdown;
+mod starts;
+mod store_down;
+mod subjects;
+mod support;
+mod system;
+mod tiers;
+mod tokens;
+mod waits;
