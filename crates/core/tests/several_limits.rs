@@ -194,8 +194,8 @@ fn one_limit_that_has_seen_a_later_instant_sets_the_time_for_all() {
     let mut gate = Gate::new(vec![limit(sliding(100, 10), 5), limit(fixed(7), 5)]);
     assert!(gate.spend(1, 1009).allowed());
     let behind = gate.spend(1, 3);
-    // The fixed window [1008, 1015) has begun; the sliding bucket began at 1000.
-    assert_eq!(behind.decided_at, at(1008));
+    // The sliding window knows the instant itself, the fixed one only that [1008, 1015) has begun.
+    assert_eq!(behind.decided_at, at(1009));
     assert_eq!(behind.limits[1].standing.resets_at, at(1015));
     assert_eq!(behind.limits[1].standing.used, 2);
 }
