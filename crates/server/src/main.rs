@@ -21,6 +21,10 @@ use std::process::ExitCode;
 
 use clap::Parser;
 
+/// Measured against the system's: see ARCHITECTURE.md.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 fn main() -> ExitCode {
     let cli = cli::Cli::parse();
     tracing_subscriber::fmt()

@@ -113,7 +113,7 @@ pub(crate) fn load_counts(
         let mut reader = Reader(state);
         let state = reader.state().map_err(|_| damaged(path, "a count"))?;
         reader.end().map_err(|_| damaged(path, "a count"))?;
-        shards.load(key.into(), state);
+        shards.load(key, state);
     }
     Ok(())
 }
