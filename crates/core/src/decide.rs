@@ -132,8 +132,10 @@ fn charge(claim: &Claim<'_>, state: &mut State, now: Instant, cost: Cost) {
         (Rule::Sliding { resolution, .. }, State::Sliding(state)) => {
             sliding::spend(state, *resolution, now, cost);
         }
-        (Rule::Bucket { .. }, State::Bucket(state)) => {
-            bucket::spend(state, claim.quota, now, cost);
+        (Rule::Bucket { .. }, state) => {
+            let mut bucket = state.as_bucket().expect(FOREIGN_STATE);
+            bucket::spend(&mut bucket, claim.quota, now, cost);
+            state.put_bucket(bucket);
         }
         _ => panic!("{FOREIGN_STATE}"),
     }
@@ -153,11 +155,8 @@ fn as_sliding(state: Option<&State>) -> Option<&Sliding> {
     })
 }
 
-fn as_bucket(state: Option<&State>) -> Option<&Bucket> {
-    state.map(|state| match state {
-        State::Bucket(state) => state,
-        _ => panic!("{FOREIGN_STATE}"),
-    })
+fn as_bucket(state: Option<&State>) -> Option<Bucket> {
+    state.map(|state| state.as_bucket().expect(FOREIGN_STATE))
 }
 
 const FOREIGN_STATE: &str =

@@ -78,14 +78,17 @@ impl Writer<'_> {
                     before = Some(bucket.starts_at);
                 }
             }
-            State::Bucket(bucket) => {
-                self.byte(if bucket.refunded.is_some() { BUCKET_REFUNDED } else { BUCKET });
-                self.fine_instant(bucket.tat);
-                self.instant(bucket.latest);
-                if let Some(refunded) = &bucket.refunded {
-                    self.uint(**refunded);
-                }
-            }
+            State::Bucket(packed) => self.bucket(&packed.unpack()),
+            State::RefundedBucket(bucket) => self.bucket(bucket),
+        }
+    }
+
+    fn bucket(&mut self, bucket: &Bucket) {
+        self.byte(if bucket.refunded == 0 { BUCKET } else { BUCKET_REFUNDED });
+        self.fine_instant(bucket.tat);
+        self.instant(bucket.latest);
+        if bucket.refunded > 0 {
+            self.uint(bucket.refunded);
         }
     }
 
@@ -168,16 +171,17 @@ impl<'a> Reader<'a> {
         Ok(match self.byte()? {
             FIXED => State::Fixed(Fixed { ends_at: self.instant()?, count: self.u64()? }),
             SLIDING => State::Sliding(Box::new(self.sliding()?)),
-            BUCKET => State::Bucket(Bucket {
-                tat: self.fine_instant()?,
-                latest: self.instant()?,
-                refunded: None,
-            }),
-            BUCKET_REFUNDED => State::Bucket(Bucket {
-                tat: self.fine_instant()?,
-                latest: self.instant()?,
-                refunded: Some(Box::new(self.uint()?)),
-            }),
+            BUCKET => {
+                let (tat, latest) = (self.fine_instant()?, self.instant()?);
+                Bucket { tat, latest, refunded: 0 }.into()
+            }
+            BUCKET_REFUNDED => {
+                let (tat, latest) = (self.fine_instant()?, self.instant()?);
+                match self.uint()? {
+                    0 => return Err(Malformed),
+                    refunded => Bucket { tat, latest, refunded }.into(),
+                }
+            }
             _ => return Err(Malformed),
         })
     }

@@ -17,7 +17,7 @@ pub mod store;
 mod time;
 mod window;
 
-pub use bucket::{Bucket, FineInstant, FineSpan};
+pub use bucket::{Bucket, FineInstant, FineSpan, PackedBucket};
 pub use decide::{Claim, Intent, States, decide, decide_into};
 pub use decision::{Decision, INLINE_LIMITS, LimitReport, Outcome, Standing, Verdict};
 pub use encoding::{Malformed, Reader, Writer};

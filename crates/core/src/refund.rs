@@ -23,8 +23,13 @@ pub fn refund(state: &mut State, spend: &Spend, cost: Cost, now: Instant) -> Ref
         (State::Sliding(state), Spend::Sliding { starts_at, leaves_at }) => {
             sliding::refund(state, *starts_at, *leaves_at, cost, now)
         }
-        (State::Bucket(state), Spend::Bucket { tat_after, spent, refunded_before }) => {
-            bucket::refund(state, *tat_after, *spent, *refunded_before, now)
+        (state, Spend::Bucket { tat_after, spent, refunded_before }) => {
+            let Some(mut bucket) = state.as_bucket() else { return Refund::Expired };
+            let refund = bucket::refund(&mut bucket, *tat_after, *spent, *refunded_before, now);
+            if refund == Refund::Done {
+                state.put_bucket(bucket);
+            }
+            refund
         }
         // Another algorithm counts under another key, so this receipt's count is gone.
         _ => Refund::Expired,

@@ -1,6 +1,6 @@
 //! What a store keeps for one key, and what a receipt says of one spend.
 
-use crate::bucket::{Bucket, FineInstant, FineSpan};
+use crate::bucket::{Bucket, FineInstant, FineSpan, PackedBucket};
 use crate::fixed::Fixed;
 use crate::limit::{Cost, Quota, Rule};
 use crate::sliding::Sliding;
@@ -12,7 +12,9 @@ pub enum State {
     Fixed(Fixed),
     /// Boxed: most keys are not sliding, and all pay for the largest variant.
     Sliding(Box<Sliding>),
-    Bucket(Bucket),
+    Bucket(PackedBucket),
+    /// Only keys that ever had a refund pay for remembering it.
+    RefundedBucket(Box<Bucket>),
 }
 
 /// Where one spend was counted: enough to take exactly that back.
@@ -30,7 +32,7 @@ impl State {
             Rule::Sliding { per, resolution } => {
                 Self::Sliding(Box::new(Sliding::fresh(*per, *resolution)))
             }
-            Rule::Bucket { .. } => Self::Bucket(Bucket::fresh(now)),
+            Rule::Bucket { .. } => Bucket::fresh(now).into(),
         }
     }
 
@@ -40,7 +42,8 @@ impl State {
         match self {
             Self::Fixed(fixed) => fixed.ends_at,
             Self::Sliding(sliding) => sliding.expires_at(),
-            Self::Bucket(bucket) => bucket.expires_at(),
+            Self::Bucket(bucket) => bucket.unpack().expires_at(),
+            Self::RefundedBucket(bucket) => bucket.expires_at(),
         }
     }
 
@@ -55,11 +58,8 @@ impl State {
                 let (starts_at, leaves_at) = (last.starts_at, sliding.leaves_at(last));
                 Spend::Sliding { starts_at, leaves_at }
             }
-            Self::Bucket(bucket) => Spend::Bucket {
-                tat_after: bucket.tat,
-                spent: quota.emission.times(u64::from(cost.get())),
-                refunded_before: bucket.refunded(),
-            },
+            Self::Bucket(bucket) => spend_of(&bucket.unpack(), quota, cost),
+            Self::RefundedBucket(bucket) => spend_of(bucket, quota, cost),
         }
     }
 
@@ -71,8 +71,47 @@ impl State {
                 window.start_before(fixed.ends_at)
             }
             (Self::Sliding(sliding), _) => sliding.latest,
-            (Self::Bucket(bucket), _) => bucket.latest,
+            (Self::Bucket(bucket), _) => bucket.unpack().latest,
+            (Self::RefundedBucket(bucket), _) => bucket.latest,
             _ => Instant::MIN,
+        }
+    }
+}
+
+fn spend_of(bucket: &Bucket, quota: &Quota, cost: Cost) -> Spend {
+    Spend::Bucket {
+        tat_after: bucket.tat,
+        spent: quota.emission.times(u64::from(cost.get())),
+        refunded_before: bucket.refunded,
+    }
+}
+
+impl From<Bucket> for State {
+    fn from(bucket: Bucket) -> Self {
+        match PackedBucket::pack(bucket) {
+            Some(packed) => Self::Bucket(packed),
+            None => Self::RefundedBucket(Box::new(bucket)),
+        }
+    }
+}
+
+impl State {
+    /// The bucket in it, if it is one.
+    #[inline]
+    pub fn as_bucket(&self) -> Option<Bucket> {
+        match self {
+            Self::Bucket(packed) => Some(packed.unpack()),
+            Self::RefundedBucket(bucket) => Some(**bucket),
+            Self::Fixed(_) | Self::Sliding(_) => None,
+        }
+    }
+
+    /// Puts a changed bucket back.
+    #[inline]
+    pub(crate) fn put_bucket(&mut self, bucket: Bucket) {
+        match self {
+            Self::RefundedBucket(place) if bucket.refunded > 0 => **place = bucket,
+            _ => *self = bucket.into(),
         }
     }
 }

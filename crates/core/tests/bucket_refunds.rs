@@ -4,7 +4,7 @@ mod support;
 
 use proptest::prelude::*;
 use support::*;
-use tollgate_core::{Refund, Rule, Spend, State};
+use tollgate_core::{Refund, Rule, Spend};
 
 const FRACTION_BITS: u32 = 32;
 
@@ -34,13 +34,10 @@ fn full_at_without_refunded(history: &[Spent]) -> i128 {
 }
 
 fn full_at(gate: &Gate) -> i128 {
-    match &gate.keys.0[0] {
-        None => i128::MIN,
-        Some(State::Bucket(bucket)) => {
-            (i128::from(bucket.tat.micros) << FRACTION_BITS) | i128::from(bucket.tat.fraction)
-        }
-        Some(state) => panic!("the state of a bucket, not {state:?}"),
-    }
+    gate.keys.0[0].as_ref().map_or(i128::MIN, |state| {
+        let tat = state.as_bucket().expect("the state of a bucket").tat;
+        (i128::from(tat.micros) << FRACTION_BITS) | i128::from(tat.fraction)
+    })
 }
 
 /// Which clock refunds are asked by.

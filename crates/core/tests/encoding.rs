@@ -64,8 +64,7 @@ fn any_state() -> impl Strategy<Value = State> {
         sliding,
         (any_fine(), any_micros(), prop::option::of(any_span())).prop_map(
             |(tat, latest, refunded)| {
-                let refunded = refunded.map(Box::new);
-                State::Bucket(Bucket { tat, latest: at(latest), refunded })
+                Bucket { tat, latest: at(latest), refunded: refunded.unwrap_or(0) }.into()
             }
         ),
     ]
@@ -151,7 +150,7 @@ proptest! {
         let rule = match &state {
             State::Fixed(_) => fixed(1000),
             State::Sliding(_) => sliding(1000, 10),
-            State::Bucket(_) => bucket(1000, None),
+            State::Bucket(_) | State::RefundedBucket(_) => bucket(1000, None),
         };
         let mut gate = Gate::of(rule, max);
         gate.keys.0[0] = Some(state);
@@ -261,8 +260,8 @@ fn the_bytes_of_a_state_stay_what_stores_have_written() {
     let sliding = State::Sliding(Box::new(sliding));
     assert_eq!(state_bytes(&sliding), [2, 20, 18, 2, 3, 1, 10, 172, 2]);
     let (tat, latest) = (FineInstant { micros: 5, fraction: 6 }, at(4));
-    let bucket = State::Bucket(Bucket { tat, latest, refunded: None });
+    let bucket = State::from(Bucket { tat, latest, refunded: 0 });
     assert_eq!(state_bytes(&bucket), [3, 10, 6, 8]);
-    let bucket = State::Bucket(Bucket { tat, latest, refunded: Some(Box::new(7)) });
+    let bucket = State::from(Bucket { tat, latest, refunded: 7 });
     assert_eq!(state_bytes(&bucket), [4, 10, 6, 8, 7]);
 }

@@ -49,7 +49,7 @@ impl Shard {
     }
 }
 
-/// With a short key, one cache line and nothing else.
+/// 48 bytes, with a short key and nothing else.
 struct Entry {
     key: Key,
     state: State,
@@ -62,7 +62,7 @@ enum Key {
 }
 
 impl Key {
-    const SHORT: usize = 30;
+    const SHORT: usize = 22;
 
     #[inline]
     fn as_slice(&self) -> &[u8] {
@@ -299,5 +299,26 @@ impl States for Locked<'_, '_> {
             self.insert(position, fresh());
         }
         self.get_mut(position).expect("found or just inserted, and its shard is locked")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_entry_stays_small() {
+        assert_eq!(size_of::<State>(), 24);
+        assert_eq!(size_of::<Entry>(), 48);
+    }
+
+    #[test]
+    fn short_and_long_keys_are_kept_as_they_are() {
+        for length in [0, 1, Key::SHORT, Key::SHORT + 1, 300] {
+            let bytes: Vec<u8> = (0..length).map(|byte| byte as u8).collect();
+            let key = Key::from(&*bytes);
+            assert_eq!(key.as_slice(), bytes);
+            assert_eq!(matches!(key, Key::Short { .. }), length <= Key::SHORT);
+        }
     }
 }

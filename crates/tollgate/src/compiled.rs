@@ -1,6 +1,6 @@
 //! A policy made ready: the fingerprint of each limit, quotas worked out, overrides at hand.
 //!
-//! A key is the fingerprint of its limit, then each counted value with its length. The fingerprint
+//! A key is the fingerprint of its limit, then the counted values, each but the last with its length. The fingerprint
 //! covers what a count depends on, so a changed window or algorithm begins new counts and a
 //! changed `max` keeps the old ones.
 
@@ -215,7 +215,7 @@ pub(crate) fn push_values(
     privacy: &Keyed,
     bytes: &mut KeyBytes,
 ) -> Result<(), BadSubject> {
-    for name in &limit.by {
+    for (position, name) in limit.by.iter().enumerate() {
         let value = subject::find(attributes, name).ok_or_else(|| BadSubject {
             field: format!("subject.{name}"),
             message: format!("is missing: the limit {:?} counts by it", limit.name),
@@ -224,8 +224,10 @@ pub(crate) fn push_values(
         if limit.private {
             bytes.extend(&privacy.mac(&[name.as_bytes(), &[0], value.as_bytes()]));
         } else {
-            // Values are bounded well below this.
-            bytes.extend(&(value.len() as u16).to_le_bytes());
+            // The last value needs no length; the others are bounded well below this.
+            if position + 1 < limit.by.len() {
+                bytes.extend(&(value.len() as u16).to_le_bytes());
+            }
             bytes.extend(value.as_bytes());
         }
     }
