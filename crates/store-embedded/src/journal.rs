@@ -10,10 +10,11 @@ use std::time::Duration;
 use parking_lot::{Condvar, Mutex};
 use tokio::sync::oneshot;
 use tollgate_core::store::{Durability, StoreError};
-use tollgate_core::{Instant, Reader, State, Writer};
+use tollgate_core::{Instant, Reader, Writer};
 
 use crate::error::stopped;
 use crate::keeper::Job;
+use crate::shards::KeyedState;
 
 /// How long changes that nobody waits for are gathered before they are committed.
 const GATHER: Duration = Duration::from_millis(50);
@@ -100,9 +101,9 @@ impl Journal {
     }
 
     /// Appends one decision. Call it with the shards of `states` locked.
-    pub(crate) fn append<'a>(
+    pub(crate) fn append(
         &self,
-        states: impl Iterator<Item = (&'a [u8], &'a State)>,
+        states: &[KeyedState<'_>],
         durability: Durability,
         now: Instant,
     ) -> (u64, Option<Committed>) {

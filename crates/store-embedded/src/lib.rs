@@ -32,7 +32,7 @@ use error::stopped;
 use file::Place;
 use journal::{Committed, Journal};
 use keeper::{Keeper, Txn};
-use shards::{Locked, Shards};
+use shards::{KeyedState, Known, Shards};
 use stats::Stats;
 
 /// The embedded store. Dropping it commits what was decided and closes the file.
@@ -112,10 +112,9 @@ impl Embedded {
     pub fn check_blocking(&self, ask: &Ask<'_>, decision: &mut Decision) -> Result<(), StoreError> {
         let inner = &*self.inner;
         let mut committed = None;
-        inner.decide(ask, decision, |decision, locked| {
+        inner.decide(ask, decision, |decision, states| {
             if inner.journal.keeps_counts() {
-                (_, committed) =
-                    inner.journal.append(locked.states(), ask.durability, decision.decided_at);
+                (_, committed) = inner.journal.append(states, ask.durability, decision.decided_at);
             }
         })?;
         if let Some(committed) = committed {
@@ -202,17 +201,27 @@ impl Inner {
         &self,
         ask: &Ask<'_>,
         decision: &mut Decision,
-        spent: impl FnOnce(&Decision, &Locked<'_, '_>),
+        spent: impl FnOnce(&Decision, &[KeyedState<'_>]),
     ) -> Result<(), StoreError> {
         self.journal.healthy()?;
         // Before the locks, to hold them shorter: the states know if it is late by then.
         let now = self.clock.now();
-        let keys = ask.claims.iter().map(|keyed| keyed.key);
-        self.shards.with_locked(keys, |locked| {
+        let Ask { intent, cost, claims, .. } = *ask;
+        if let [keyed] = claims
+            && let Some(mut state) = self.shards.lock_known(keyed.key)
+        {
             let now = now.max(self.swept_at());
-            decide_into(decision, ask.claims, locked, ask.intent, ask.cost, now);
-            if decision.allowed() && ask.intent == Intent::Spend {
-                spent(decision, locked);
+            decide_into(decision, claims, &mut Known(&mut state), intent, cost, now);
+            if decision.allowed() && intent == Intent::Spend {
+                spent(decision, &[(keyed.key, &state)]);
+            }
+            return Ok(());
+        }
+        self.shards.with_locked(claims.iter().map(|keyed| keyed.key), |locked| {
+            let now = now.max(self.swept_at());
+            decide_into(decision, claims, locked, intent, cost, now);
+            if decision.allowed() && intent == Intent::Spend {
+                spent(decision, &locked.states());
             }
         });
         Ok(())
@@ -221,14 +230,15 @@ impl Inner {
     fn check(&self, ask: &Ask<'_>) -> Result<(Decided, Option<Committed>), StoreError> {
         let (mut spent, mut committed) = (None, None);
         let mut decision = Decision::blank();
-        self.decide(ask, &mut decision, |decision, locked| {
-            let states = locked.states().zip(ask.claims);
+        self.decide(ask, &mut decision, |decision, states| {
             let spends = states
+                .iter()
+                .zip(ask.claims)
                 .map(|((_, state), keyed)| state.latest_spend(keyed.claim.quota, ask.cost))
                 .collect();
             let sequence;
             (sequence, committed) =
-                self.journal.append(locked.states(), ask.durability, decision.decided_at);
+                self.journal.append(states, ask.durability, decision.decided_at);
             spent = Some(Spent { id: SpendId { run: self.run, sequence }, spends });
         })?;
         Ok((Decided { decision, spent }, committed))

@@ -123,7 +123,7 @@ fn refund_now(txn: &mut Txn<'_>, receipt: &Receipt) -> Result<Refunded, StoreErr
             }
         }
         if given {
-            let _ = inner.journal.append(locked.states(), Durability::Interval, now);
+            let _ = inner.journal.append(&locked.states(), Durability::Interval, now);
         }
         given
     });

@@ -6,7 +6,7 @@ use std::hash::BuildHasher;
 
 use foldhash::fast::RandomState;
 use hashbrown::HashTable;
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::{MappedMutexGuard, Mutex, MutexGuard};
 use smallvec::SmallVec;
 use tollgate_core::{INLINE_LIMITS, Instant, State, States};
 
@@ -101,31 +101,32 @@ impl Shards {
         (hash >> 40) as usize % SHARD_COUNT
     }
 
+    /// The state of one key, locked, if the key is known: what most requests need, and no more.
+    #[inline]
+    pub(crate) fn lock_known(&self, key: &[u8]) -> Option<MappedMutexGuard<'_, State>> {
+        let hash = self.hash(key);
+        let table = self.shards[Self::shard_of(hash)].lock();
+        MutexGuard::try_map(table, |table| {
+            let entry = table.find_mut(hash, |entry| entry.key.as_slice() == key)?;
+            Some(&mut entry.state)
+        })
+        .ok()
+    }
+
     /// Lends the states of `keys` to `then`, with their shards locked.
     #[inline]
     pub(crate) fn with_locked<'a, R>(
         &self,
-        mut keys: impl ExactSizeIterator<Item = &'a [u8]>,
+        keys: impl Iterator<Item = &'a [u8]>,
         then: impl FnOnce(&mut Locked<'_, 'a>) -> R,
     ) -> R {
-        if keys.len() == 1
-            && let Some(key) = keys.next()
-        {
-            let hash = self.hash(key);
-            let mut table = self.shards[Self::shard_of(hash)].lock();
-            let found = Slot::find_in(&table, key, hash);
-            let slots = Slots::One(Slot { key, hash, guard: 0, found });
-            let tables = Tables::One(&mut table);
-            return then(&mut Locked { tables, slots, hasher: &self.hasher });
-        }
         let mut slots: SmallVec<[Slot<'a>; INLINE_LIMITS]> = SmallVec::new();
         for key in keys {
             let hash = self.hash(key);
             slots.push(Slot { key, hash, guard: Self::shard_of(hash), found: None });
         }
         let guards = self.lock_in_order(&mut slots);
-        let slots = Slots::Many(slots);
-        then(&mut Locked { tables: Tables::Many(guards), slots, hasher: &self.hasher })
+        then(&mut Locked { guards, slots, hasher: &self.hasher })
     }
 
     /// Ascending, each once: so no two requests wait for each other.
@@ -181,60 +182,32 @@ impl Shards {
     }
 }
 
+/// A state that is known and locked, as the one state of a request.
+pub(crate) struct Known<'a>(pub(crate) &'a mut State);
+
+impl States for Known<'_> {
+    #[inline]
+    fn get(&self, _: usize) -> Option<&State> {
+        Some(self.0)
+    }
+
+    #[inline]
+    fn get_or_insert_with(&mut self, _: usize, _: impl FnOnce() -> State) -> &mut State {
+        self.0
+    }
+}
+
 /// The locked shards of one request, lending its states to the core.
 pub(crate) struct Locked<'s, 'a> {
-    tables: Tables<'s>,
-    slots: Slots<'a>,
+    guards: Guards<'s>,
+    slots: SmallVec<[Slot<'a>; INLINE_LIMITS]>,
     hasher: &'s RandomState,
 }
 
 type Guards<'s> = SmallVec<[MutexGuard<'s, Table>; INLINE_LIMITS]>;
 
-/// Most requests have one key: they pay for no more.
-enum Tables<'s> {
-    One(&'s mut Table),
-    Many(Guards<'s>),
-}
-
-enum Slots<'a> {
-    One(Slot<'a>),
-    Many(SmallVec<[Slot<'a>; INLINE_LIMITS]>),
-}
-
-impl Tables<'_> {
-    #[inline]
-    fn get(&self, guard: usize) -> &Table {
-        match self {
-            Self::One(table) => table,
-            Self::Many(guards) => &guards[guard],
-        }
-    }
-
-    #[inline]
-    fn get_mut(&mut self, guard: usize) -> &mut Table {
-        match self {
-            Self::One(table) => table,
-            Self::Many(guards) => &mut guards[guard],
-        }
-    }
-}
-
-impl<'a> Slots<'a> {
-    #[inline]
-    fn as_slice(&self) -> &[Slot<'a>] {
-        match self {
-            Self::One(slot) => std::slice::from_ref(slot),
-            Self::Many(slots) => slots,
-        }
-    }
-
-    fn as_mut_slice(&mut self) -> &mut [Slot<'a>] {
-        match self {
-            Self::One(slot) => std::slice::from_mut(slot),
-            Self::Many(slots) => slots,
-        }
-    }
-}
+/// A key with its state.
+pub(crate) type KeyedState<'a> = (&'a [u8], &'a State);
 
 struct Slot<'a> {
     key: &'a [u8],
@@ -246,41 +219,37 @@ struct Slot<'a> {
 
 impl Slot<'_> {
     fn find(&mut self, table: &Table) {
-        self.found = Self::find_in(table, self.key, self.hash);
-    }
-
-    #[inline]
-    fn find_in(table: &Table, key: &[u8], hash: u64) -> Option<usize> {
-        table.find_bucket_index(hash, |entry| entry.key.as_slice() == key)
+        let is_it = |entry: &Entry| entry.key.as_slice() == self.key;
+        self.found = table.find_bucket_index(self.hash, is_it);
     }
 }
 
 impl Locked<'_, '_> {
     /// Each key with its state, where it has one.
-    pub(crate) fn states(&self) -> impl Iterator<Item = (&[u8], &State)> {
-        self.slots
-            .as_slice()
-            .iter()
-            .enumerate()
-            .filter_map(|(position, slot)| Some((slot.key, self.get(position)?)))
+    pub(crate) fn states(&self) -> SmallVec<[KeyedState<'_>; INLINE_LIMITS]> {
+        let mut states = SmallVec::new();
+        for (position, slot) in self.slots.iter().enumerate() {
+            if let Some(state) = self.get(position) {
+                states.push((slot.key, state));
+            }
+        }
+        states
     }
 
     #[inline]
     pub(crate) fn get_mut(&mut self, position: usize) -> Option<&mut State> {
-        let slot = &self.slots.as_slice()[position];
-        let entry = self.tables.get_mut(slot.guard).get_bucket_mut(slot.found?)?;
-        Some(&mut entry.state)
+        let slot = &self.slots[position];
+        Some(&mut self.guards[slot.guard].get_bucket_mut(slot.found?)?.state)
     }
 
     #[cold]
     fn insert(&mut self, position: usize, state: State) {
-        let slot = &self.slots.as_slice()[position];
-        let (guard, hash, hasher) = (slot.guard, slot.hash, self.hasher);
-        let entry = Entry { key: slot.key.into(), state };
-        let table = self.tables.get_mut(guard);
+        let Slot { key, hash, guard, .. } = self.slots[position];
+        let (entry, hasher) = (Entry { key: key.into(), state }, self.hasher);
+        let table = &mut self.guards[guard];
         table.insert_unique(hash, entry, |entry| hasher.hash_one(entry.key.as_slice()));
         // Making room may have moved the other keys of this table.
-        for slot in self.slots.as_mut_slice().iter_mut().filter(|slot| slot.guard == guard) {
+        for slot in self.slots.iter_mut().filter(|slot| slot.guard == guard) {
             slot.find(table);
         }
     }
@@ -289,13 +258,13 @@ impl Locked<'_, '_> {
 impl States for Locked<'_, '_> {
     #[inline]
     fn get(&self, position: usize) -> Option<&State> {
-        let slot = &self.slots.as_slice()[position];
-        Some(&self.tables.get(slot.guard).get_bucket(slot.found?)?.state)
+        let slot = &self.slots[position];
+        Some(&self.guards[slot.guard].get_bucket(slot.found?)?.state)
     }
 
     #[inline]
     fn get_or_insert_with(&mut self, position: usize, fresh: impl FnOnce() -> State) -> &mut State {
-        if self.slots.as_slice()[position].found.is_none() {
+        if self.slots[position].found.is_none() {
             self.insert(position, fresh());
         }
         self.get_mut(position).expect("found or just inserted, and its shard is locked")
