@@ -16,15 +16,19 @@ impl Clock for Frozen {
 }
 
 async fn limiter(document: &str) -> Limiter {
-    let gate = Tollgate::open_with_clock("memory:", Arc::new(Frozen)).await.unwrap();
-    gate.limiter(Policy::from_toml("p", document).unwrap())
+    let gate = Tollgate::open_with_clock("memory:", Arc::new(Frozen)).await.expect("memory opens");
+    gate.limiter(Policy::from_toml("p", document).expect("valid"))
+}
+
+fn allowed(limiter: &Limiter, subject: &[(&str, &str)]) -> bool {
+    limiter.check_blocking(subject, 1).expect("memory answers").allowed()
 }
 
 fn allocations(limiter: &Limiter, subject: &[(&str, &str)]) -> u64 {
-    assert!(limiter.check_blocking(subject, 1).unwrap().allowed(), "now the key is known");
+    assert!(allowed(limiter, subject), "now the key is known");
     let measured = measure(|| {
         for _ in 0..100 {
-            assert!(limiter.check_blocking(subject, 1).unwrap().allowed());
+            assert!(allowed(limiter, subject));
         }
     });
     measured.count_total
@@ -65,7 +69,7 @@ async fn a_refusal_allocates_nothing() {
     let document = r#"limits = [{ name = "u", max = 1, per = "60s", by = ["user"] }]"#;
     let limiter = limiter(document).await;
     let subject = [("user", "ada")];
-    assert!(limiter.check_blocking(&subject, 1).unwrap().allowed());
-    let measured = measure(|| assert!(!limiter.check_blocking(&subject, 1).unwrap().allowed()));
+    assert!(allowed(&limiter, &subject));
+    let measured = measure(|| assert!(!allowed(&limiter, &subject)));
     assert_eq!(measured.count_total, 0);
 }
