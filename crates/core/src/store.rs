@@ -131,7 +131,7 @@ pub struct PolicyVersion {
 pub struct Override {
     pub policy: String,
     pub limit: String,
-    /// The values the limit counts by, encoded as in its keys.
+    /// What the limit counts by, then the values, encoded as in its keys.
     pub values: Vec<u8>,
     /// The attributes as people read them; private ones are hashed.
     pub subject: String,

@@ -41,6 +41,7 @@ impl Access {
 
     pub(crate) fn authorise(&self, headers: &HeaderMap, wanted: Scope) -> Result<Caller, Problem> {
         if self.is_open() {
+            refuse_other_sites(headers)?;
             return Ok(Caller { name: "anonymous".into(), token: String::new() });
         }
         let token = token_of(headers).ok_or_else(|| {
@@ -70,6 +71,30 @@ impl Access {
             .map(|_| Bearer { name: "admin".into(), scope: Scope::Admin });
         from_environment.or_else(|| self.gate.bearer(token))
     }
+}
+
+/// While no token is asked for, a web page of another site must not act through the browser of
+/// somebody on this machine. Browsers say where a page came from; other clients say nothing.
+fn refuse_other_sites(headers: &HeaderMap) -> Result<(), Problem> {
+    let Some(origin) = headers.get(header::ORIGIN) else { return Ok(()) };
+    let authority = origin.to_str().ok().and_then(|origin| origin.split_once("://"));
+    if authority.is_some_and(|(_, authority)| is_loopback(authority)) {
+        return Ok(());
+    }
+    Err(Problem::new(
+        StatusCode::FORBIDDEN,
+        "urn:tollgate:other-site",
+        "without a token this server answers only to this machine itself, not to pages of other \
+         sites; make one with `tollgate token create --scope admin`",
+    ))
+}
+
+fn is_loopback(authority: &str) -> bool {
+    let host = match authority.strip_prefix('[') {
+        Some(rest) => rest.split_once(']').map_or(rest, |(host, _)| host),
+        None => authority.split_once(':').map_or(authority, |(host, _)| host),
+    };
+    host == "localhost" || host.parse().is_ok_and(|ip: std::net::IpAddr| ip.is_loopback())
 }
 
 fn token_of(headers: &HeaderMap) -> Option<&str> {

@@ -30,6 +30,25 @@ use crate::state::App;
 pub(crate) use check::{CHECK_PATH, answer_check};
 
 impl App {
+    /// Carries a change through to its end even if its caller goes away meanwhile: what is stored
+    /// must also come into force.
+    pub(crate) async fn finish<T: Send + 'static>(
+        &self,
+        change: impl Future<Output = Result<T, Error>> + Send + 'static,
+    ) -> Result<T, Problem> {
+        match tokio::spawn(change).await {
+            Ok(result) => result.map_err(|error| self.failed(error)),
+            Err(error) => {
+                tracing::error!(%error, "a change did not finish");
+                Err(Problem::new(
+                    StatusCode::INTERNAL_SERVER_ERROR,
+                    "urn:tollgate:internal",
+                    "the change did not finish",
+                ))
+            }
+        }
+    }
+
     /// Maps an error and, if it is the store's, counts it.
     pub(crate) fn failed(&self, error: Error) -> Problem {
         if matches!(error, Error::Store(_)) {

@@ -109,6 +109,9 @@ impl Metrics {
         };
         let labels = DecisionLabels { policy: PolicyName(answer.policy.clone()), outcome };
         self.decisions.get_or_create(&labels).inc();
+        if answer.degraded.is_some() {
+            self.store_errors.inc();
+        }
         self.decision_seconds.observe(took.as_secs_f64());
     }
 

@@ -66,6 +66,11 @@ pub(crate) fn damaged(path: &Path, what: &str) -> StoreError {
     )
 }
 
+pub(crate) fn stopped_early(path: &Path) -> StoreError {
+    let message = format!("{} ended a transaction early: check its disk", path.display());
+    StoreError::new(StoreErrorKind::Unavailable, message)
+}
+
 pub(crate) fn stopped() -> StoreError {
     StoreError::new(StoreErrorKind::Unavailable, "the store is closed")
 }

@@ -5,12 +5,12 @@
 //! everything there is and commits it at once.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant as Moment};
 
 use parking_lot::{Condvar, Mutex};
 use tokio::sync::oneshot;
 use tollgate_core::store::{Durability, StoreError};
-use tollgate_core::{Instant, Reader, Writer};
+use tollgate_core::{Reader, Writer};
 
 use crate::error::stopped;
 use crate::keeper::Job;
@@ -19,7 +19,8 @@ use crate::shards::KeyedState;
 /// How long changes that nobody waits for are gathered before they are committed.
 const GATHER: Duration = Duration::from_millis(50);
 /// What a crash may forget. Once the oldest change is older than this, answers wait for the file.
-const MAX_LOSS_MICROS: i64 = 100_000;
+/// By the clock that does not step: the wall clock may.
+const MAX_LOSS: Duration = Duration::from_millis(100);
 
 const REMOVED: u8 = 0;
 const CHANGED: u8 = 1;
@@ -42,17 +43,29 @@ pub(crate) struct Journal {
 #[derive(Default)]
 struct Queue {
     changes: Vec<u8>,
+    /// Room to encode one state in.
+    encoded: Vec<u8>,
     /// Of the last decision appended.
     sequence: u64,
-    /// When the oldest change in `changes` was decided.
-    oldest: Option<Instant>,
+    /// When the oldest change in `changes` was appended.
+    oldest: Option<Moment>,
     /// The same for what the keeper is committing now.
-    oldest_in_flight: Option<Instant>,
+    oldest_in_flight: Option<Moment>,
     waiters: Vec<Waiter>,
     jobs: Vec<Job>,
+    /// No new work is taken.
     closing: bool,
+    /// The last cut was made: whatever comes now reaches the file no more.
+    closed: bool,
     /// Set while the file cannot be written.
     failure: Option<StoreError>,
+}
+
+/// Whether there will be another cut.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Turn {
+    Ordinary,
+    Last,
 }
 
 /// What the keeper woke up for.
@@ -105,27 +118,30 @@ impl Journal {
         &self,
         states: &[KeyedState<'_>],
         durability: Durability,
-        now: Instant,
     ) -> (u64, Option<Committed>) {
         if !self.keeps_counts {
             return (self.unqueued_sequence.fetch_add(1, Ordering::Relaxed) + 1, None);
         }
         let mut queue = self.queue.lock();
         queue.sequence += 1;
-        if queue.closing {
+        if queue.closed {
             // Nobody will commit it: the waiter's other end is gone, and its caller told so.
             return (queue.sequence, Some(oneshot::channel().1));
         }
+        let Queue { changes, encoded, .. } = &mut *queue;
         for (key, state) in states {
-            let mut writer = Writer(&mut queue.changes);
+            encoded.clear();
+            Writer(encoded).state(state);
+            let mut writer = Writer(changes);
             writer.bytes(key);
             writer.byte(CHANGED);
-            writer.state(state);
+            writer.bytes(encoded);
         }
+        let now = Moment::now();
         let first = queue.oldest.is_none();
         let oldest = *queue.oldest.get_or_insert(now);
         let oldest = queue.oldest_in_flight.unwrap_or(oldest);
-        let late = now.micros_since(oldest) > MAX_LOSS_MICROS;
+        let late = now.duration_since(oldest) > MAX_LOSS;
         let committed = (durability == Durability::Sync || late).then(|| {
             let (waiter, committed) = oneshot::channel();
             queue.waiters.push(waiter);
@@ -138,13 +154,13 @@ impl Journal {
     }
 
     /// Appends the removal of a key. Call it with the key's shard locked.
-    pub(crate) fn append_removal(&self, key: &[u8], now: Instant) {
+    pub(crate) fn append_removal(&self, key: &[u8]) {
         if self.keeps_counts {
             let mut queue = self.queue.lock();
             let mut writer = Writer(&mut queue.changes);
             writer.bytes(key);
             writer.byte(REMOVED);
-            queue.oldest.get_or_insert(now);
+            queue.oldest.get_or_insert_with(Moment::now);
         }
     }
 
@@ -160,6 +176,18 @@ impl Journal {
         self.queue.lock().closing = true;
         self.failing.store(true, Ordering::Relaxed);
         self.work.notify_one();
+    }
+
+    /// The keeper is gone: everybody who waits for it is told so, and nobody new is let in.
+    pub(crate) fn abandon(&self) {
+        let mut queue = self.queue.lock();
+        queue.closing = true;
+        queue.closed = true;
+        let left = (std::mem::take(&mut queue.jobs), std::mem::take(&mut queue.waiters));
+        self.failing.store(true, Ordering::Relaxed);
+        drop(queue);
+        // Dropping a reply is what its caller hears as an error.
+        drop(left);
     }
 
     /// Sleeps until there is something to commit: at once for whoever waits, after `GATHER` for
@@ -186,8 +214,9 @@ impl Journal {
     }
 
     /// Takes everything decided so far.
-    pub(crate) fn cut(&self) -> Cut {
+    pub(crate) fn cut(&self, turn: Turn) -> Cut {
         let mut queue = self.queue.lock();
+        queue.closed = turn == Turn::Last;
         let oldest = queue.oldest.take();
         queue.oldest_in_flight = queue.oldest_in_flight.or(oldest);
         Cut {
@@ -233,8 +262,6 @@ pub(crate) fn changes(bytes: &[u8]) -> impl Iterator<Item = Change<'_>> {
         if reader.byte().expect(OWN_BYTES) == REMOVED {
             return Some((key, None));
         }
-        let before = reader.0;
-        reader.state().expect(OWN_BYTES);
-        Some((key, Some(&before[..before.len() - reader.0.len()])))
+        Some((key, Some(reader.bytes().expect(OWN_BYTES))))
     })
 }

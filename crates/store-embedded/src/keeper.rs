@@ -14,8 +14,8 @@ use tollgate_core::Instant;
 use tollgate_core::store::StoreError;
 
 use crate::Inner;
-use crate::error::unusable;
-use crate::journal::{Waiter, Work, changes};
+use crate::error::{stopped_early, unusable};
+use crate::journal::{Turn, Waiter, Work, changes};
 use crate::shards::Shards;
 
 /// Runs in the keeper's transaction, or is told why there is none; what it returns is called with
@@ -26,8 +26,10 @@ pub(crate) type AfterCommit = Box<dyn FnOnce(Result<(), StoreError>) + Send>;
 /// All shards are swept once in ten of these.
 const SWEEP_EVERY: Duration = Duration::from_secs(1);
 const SHARDS_PER_SWEEP: usize = Shards::shard_count().div_ceil(10);
-/// Expired rows of other tables removed per sweep.
-const ROWS_PER_SWEEP: i64 = 2_000;
+/// After this many keys the rest waits for the next sweep.
+const KEYS_PER_SWEEP: usize = 5_000;
+/// Expired rows of other tables removed per sweep: more than can be added meanwhile.
+const ROWS_PER_SWEEP: i64 = 20_000;
 
 /// The transaction a job runs in.
 pub(crate) struct Txn<'a> {
@@ -106,10 +108,10 @@ impl Keeper {
         let mut last_sweep = std::time::Instant::now();
         loop {
             match inner.journal.next_work(SWEEP_EVERY) {
-                Work::Jobs(jobs) => self.commit(jobs),
+                Work::Jobs(jobs) => self.commit(jobs, Turn::Ordinary),
                 Work::Idle => {}
                 Work::Close(jobs) => {
-                    self.commit(jobs);
+                    self.commit(jobs, Turn::Last);
                     break;
                 }
             }
@@ -123,10 +125,10 @@ impl Keeper {
     }
 
     /// One group: the jobs, and all decisions up to now, in one transaction.
-    fn commit(&mut self, jobs: Vec<Job>) {
+    fn commit(&mut self, jobs: Vec<Job>, turn: Turn) {
         let mut after = Vec::with_capacity(jobs.len());
         let mut waiters = Vec::new();
-        let result = self.try_commit(jobs, &mut after, &mut waiters);
+        let result = self.try_commit(jobs, turn, &mut after, &mut waiters);
         match &result {
             Ok(()) => self.backlog = Backlog::default(),
             Err(error) => {
@@ -147,6 +149,7 @@ impl Keeper {
     fn try_commit(
         &mut self,
         jobs: Vec<Job>,
+        turn: Turn,
         after: &mut Vec<AfterCommit>,
         waiters: &mut Vec<Waiter>,
     ) -> Result<(), StoreError> {
@@ -171,9 +174,13 @@ impl Keeper {
             if let Ok(done) = catch_unwind(AssertUnwindSafe(|| job(given))) {
                 after.push(done);
             }
+            // Some failures make SQLite end the transaction by itself; nothing may follow then.
+            if failed.is_none() && self.connection.is_autocommit() {
+                failed = Some(stopped_early(path));
+            }
         }
         // Only now, so that what the jobs decided is in the same cut as what they wrote.
-        let cut = self.inner.journal.cut();
+        let cut = self.inner.journal.cut(turn);
         waiters.extend(cut.waiters);
         let has_changes = !cut.changes.is_empty();
         if has_changes {
@@ -210,9 +217,14 @@ impl Keeper {
 
     fn sweep(&mut self, shard_count: usize) {
         let now = self.inner.begin_sweep();
+        let mut removed = 0;
         for _ in 0..shard_count {
-            self.inner.sweep_shard(self.next_shard, now);
+            removed += self.inner.sweep_shard(self.next_shard, now);
             self.next_shard = (self.next_shard + 1) % Shards::shard_count();
+            // The rest next time: a commit must stay short, also when a million windows end at once.
+            if removed >= KEYS_PER_SWEEP {
+                break;
+            }
         }
         if let Err(error) = self.remove_expired_rows(now) {
             let _ = self.connection.execute_batch("rollback");
@@ -274,7 +286,7 @@ struct Alarm<'a>(&'a Inner);
 impl Drop for Alarm<'_> {
     fn drop(&mut self) {
         if std::thread::panicking() {
-            self.0.journal.settle(&Err(crate::error::stopped()));
+            self.0.journal.abandon();
         }
     }
 }

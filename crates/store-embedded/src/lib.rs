@@ -17,6 +17,7 @@ mod stats;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
+use std::task::{Context, Poll, Wake};
 use std::thread::JoinHandle;
 
 use parking_lot::Mutex;
@@ -112,13 +113,13 @@ impl Embedded {
     pub fn check_blocking(&self, ask: &Ask<'_>, decision: &mut Decision) -> Result<(), StoreError> {
         let inner = &*self.inner;
         let mut committed = None;
-        inner.decide(ask, decision, |decision, states| {
+        inner.decide(ask, decision, |states| {
             if inner.journal.keeps_counts() {
-                (_, committed) = inner.journal.append(states, ask.durability, decision.decided_at);
+                (_, committed) = inner.journal.append(states, ask.durability);
             }
         })?;
         if let Some(committed) = committed {
-            committed.blocking_recv().map_err(|_| stopped())??;
+            wait(committed).map_err(|_| stopped())??;
         }
         Ok(())
     }
@@ -191,8 +192,9 @@ impl Inner {
         now
     }
 
-    fn sweep_shard(&self, shard: usize, now: Instant) {
-        self.shards.sweep(shard, now, |key| self.journal.append_removal(key, now));
+    /// How many keys went.
+    fn sweep_shard(&self, shard: usize, now: Instant) -> usize {
+        self.shards.sweep(shard, now, |key| self.journal.append_removal(key))
     }
 
     /// Decides, and calls `spent` with the shards still locked if something was.
@@ -201,7 +203,7 @@ impl Inner {
         &self,
         ask: &Ask<'_>,
         decision: &mut Decision,
-        spent: impl FnOnce(&Decision, &[KeyedState<'_>]),
+        spent: impl FnOnce(&[KeyedState<'_>]),
     ) -> Result<(), StoreError> {
         self.journal.healthy()?;
         // Before the locks, to hold them shorter: the states know if it is late by then.
@@ -213,7 +215,7 @@ impl Inner {
             let now = now.max(self.swept_at());
             decide_into(decision, claims, &mut Known(&mut state), intent, cost, now);
             if decision.allowed() && intent == Intent::Spend {
-                spent(decision, &[(keyed.key, &state)]);
+                spent(&[(keyed.key, &state)]);
             }
             return Ok(());
         }
@@ -221,7 +223,7 @@ impl Inner {
             let now = now.max(self.swept_at());
             decide_into(decision, claims, locked, intent, cost, now);
             if decision.allowed() && intent == Intent::Spend {
-                spent(decision, &locked.states());
+                spent(&locked.states());
             }
         });
         Ok(())
@@ -230,18 +232,35 @@ impl Inner {
     fn check(&self, ask: &Ask<'_>) -> Result<(Decided, Option<Committed>), StoreError> {
         let (mut spent, mut committed) = (None, None);
         let mut decision = Decision::blank();
-        self.decide(ask, &mut decision, |decision, states| {
+        self.decide(ask, &mut decision, |states| {
             let spends = states
                 .iter()
                 .zip(ask.claims)
                 .map(|((_, state), keyed)| state.latest_spend(keyed.claim.quota, ask.cost))
                 .collect();
             let sequence;
-            (sequence, committed) =
-                self.journal.append(states, ask.durability, decision.decided_at);
+            (sequence, committed) = self.journal.append(states, ask.durability);
             spent = Some(Spent { id: SpendId { run: self.run, sequence }, spends });
         })?;
         Ok((Decided { decision, spent }, committed))
+    }
+}
+
+/// Waits without a runtime, and inside one too (where tokio's own blocking wait panics).
+fn wait<F: Future>(future: F) -> F::Output {
+    struct Unpark(std::thread::Thread);
+    impl Wake for Unpark {
+        fn wake(self: Arc<Self>) {
+            self.0.unpark();
+        }
+    }
+    let waker = Arc::new(Unpark(std::thread::current())).into();
+    let mut future = std::pin::pin!(future);
+    loop {
+        match future.as_mut().poll(&mut Context::from_waker(&waker)) {
+            Poll::Ready(output) => return output,
+            Poll::Pending => std::thread::park(),
+        }
     }
 }
 

@@ -56,6 +56,11 @@ impl Embedded {
         .await
     }
 
+    /// The answer recorded under `once`, if there is one.
+    pub async fn find_once(&self, once: OnceKey) -> Result<Option<Record>, StoreError> {
+        self.run(move |txn| find_record(txn, &once)).await
+    }
+
     /// Gives a receipt's spend back, the first time it is asked.
     pub async fn refund(&self, receipt: Receipt) -> Result<Refunded, StoreError> {
         self.run(move |txn| refund_now(txn, &receipt)).await
@@ -123,7 +128,7 @@ fn refund_now(txn: &mut Txn<'_>, receipt: &Receipt) -> Result<Refunded, StoreErr
             }
         }
         if given {
-            let _ = inner.journal.append(&locked.states(), Durability::Interval, now);
+            let _ = inner.journal.append(&locked.states(), Durability::Interval);
         }
         given
     });
@@ -131,7 +136,7 @@ fn refund_now(txn: &mut Txn<'_>, receipt: &Receipt) -> Result<Refunded, StoreErr
         return Ok(Refunded::Expired);
     }
     txn.write_with_counts(
-        "insert into refund (run, sequence, expires_at) values (?1, ?2, ?3)",
+        "insert or ignore into refund (run, sequence, expires_at) values (?1, ?2, ?3)",
         vec![
             receipt.id.run.cast_signed().into(),
             receipt.id.sequence.cast_signed().into(),

@@ -166,8 +166,14 @@ impl Shards {
 
     /// Removes what has expired at `now` from one shard, telling `removed` of each key while the
     /// shard is locked, and gives memory back when most of it went.
-    pub(crate) fn sweep(&self, shard: usize, now: Instant, mut removed: impl FnMut(&[u8])) {
+    pub(crate) fn sweep(
+        &self,
+        shard: usize,
+        now: Instant,
+        mut removed: impl FnMut(&[u8]),
+    ) -> usize {
         let mut table = self.shards[shard].lock();
+        let before = table.len();
         table.retain(|entry| {
             let keep = entry.state.expires_at() > now;
             if !keep {
@@ -179,6 +185,7 @@ impl Shards {
             let wanted = table.len() * 2;
             table.shrink_to(wanted, |entry| self.hash(entry.key.as_slice()));
         }
+        before - table.len()
     }
 }
 

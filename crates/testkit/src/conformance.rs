@@ -38,6 +38,7 @@ macro_rules! conformance {
                 sixteen_limits_are_one_decision
             }
             subjects {
+                an_override_does_not_reach_another_attribute_of_the_same_value
                 a_missing_attribute_is_named_and_nothing_is_spent
                 an_unknown_policy_is_an_error
                 subjects_are_counted_apart
@@ -92,6 +93,7 @@ macro_rules! conformance {
                 sweeping_and_stepping_back_mints_nothing
             }
             once {
+                an_answer_is_replayed_after_its_policy_is_gone
                 an_allowed_answer_is_replayed_and_counted_once
                 a_refusal_is_not_recorded
                 a_cost_that_never_fits_is_not_recorded

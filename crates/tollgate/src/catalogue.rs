@@ -5,7 +5,7 @@ use std::sync::Arc;
 use tollgate_core::MAX_UNITS;
 use tollgate_core::store::{Catalogue, Override, PolicyVersion, StoreError, StoreErrorKind, Token};
 
-use crate::compiled::{Compiled, KeyBytes, push_values};
+use crate::compiled::{Compiled, KeyBytes, attributes_fingerprint, push_values};
 use crate::error::{BadSubject, Error};
 use crate::gate::{Live, Tollgate};
 use crate::policy::Policy;
@@ -214,7 +214,8 @@ impl Tollgate {
                 ((*name).to_owned(), shown.into())
             })
             .collect();
-        Ok((values.as_slice().to_vec(), serde_json::Value::Object(shown).to_string()))
+        let values = [&attributes_fingerprint(limit), values.as_slice()].concat();
+        Ok((values, serde_json::Value::Object(shown).to_string()))
     }
 
     /// Makes a token and returns it; it cannot be shown again.

@@ -117,7 +117,11 @@ impl Compiled {
                 overrides: overrides
                     .iter()
                     .filter(|change| change.policy == policy.name() && change.limit == limit.name)
-                    .map(|change| (change.values.clone(), limit.rule.quota(change.max)))
+                    .filter_map(|change| {
+                        // Of another `by`, the same bytes would be somebody else.
+                        let values = change.values.strip_prefix(&attributes_fingerprint(limit))?;
+                        Some((values.to_vec(), limit.rule.quota(change.max)))
+                    })
                     .collect(),
             })
             .collect();
@@ -232,6 +236,13 @@ pub(crate) fn push_values(
         }
     }
     Ok(())
+}
+
+/// Names what a limit counts by, in order.
+pub(crate) fn attributes_fingerprint(limit: &Limit) -> [u8; FINGERPRINT_BYTES] {
+    let names: Vec<&[u8]> = limit.by.iter().map(|name| name.as_bytes()).collect();
+    let full = sha256(&names);
+    std::array::from_fn(|position| full[position])
 }
 
 fn fingerprint(policy: &str, limit: &Limit) -> [u8; FINGERPRINT_BYTES] {

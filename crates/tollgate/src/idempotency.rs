@@ -1,13 +1,11 @@
 //! Requests under an idempotency key: decided once, then replayed.
 
-use std::sync::Arc;
-
 use tollgate_core::store::{Ask, Durability, Once, Record, Refunded};
 use tollgate_core::{Cost, Intent, Span};
 use tollgate_store_embedded::{OnceKey, OwnedAsk, OwnedClaim};
 
 use crate::answer::Answer;
-use crate::compiled::{Claims, Compiled, Keys};
+use crate::compiled::{Claims, Keys};
 use crate::error::Error;
 use crate::gate::Tollgate;
 use crate::receipt;
@@ -44,11 +42,22 @@ impl Tollgate {
         render: impl FnOnce(&Answer) -> Vec<u8> + Send + 'static,
     ) -> Result<OnceAnswer<Answer>, Error> {
         let shared = &self.shared;
-        let policy = self.policy(policy)?;
-        let once = self.once_key(key, &request_fingerprint(&policy, subject, cost));
-        let cost = Cost::new(cost).ok_or(Error::ZeroCost)?;
+        let once = self.once_key(key, &request_fingerprint(policy, subject, cost));
+        let fingerprint = once.fingerprint.clone();
         let mut keys = Keys::new();
-        policy.write_keys(subject, &shared.privacy, &mut keys)?;
+        let policy = self.policy(policy).and_then(|policy| {
+            policy.write_keys(subject, &shared.privacy, &mut keys)?;
+            Ok(policy)
+        });
+        let policy = match policy {
+            Ok(policy) => policy,
+            // Even if the policy is gone or another by now, what was answered is answered again.
+            Err(error) => match shared.store.find_once(once).await? {
+                Some(record) => return replay(record, &fingerprint),
+                None => return Err(error),
+            },
+        };
+        let cost = Cost::new(cost).ok_or(Error::ZeroCost)?;
         let mut claims = Claims::new();
         policy.write_claims(subject, &keys, &mut claims);
         let owned = OwnedAsk {
@@ -63,13 +72,13 @@ impl Tollgate {
                 })
                 .collect(),
         };
-        let fingerprint = once.fingerprint.clone();
         let body = {
             let (policy, keys, signer) = (policy.clone(), keys.clone(), shared.signer.clone());
             move |decided: &_| render(&Answer::new(policy, Clone::clone(decided), &keys, &signer))
         };
         match shared.store.check_once(once, owned, body).await {
             Ok(Once::Fresh(decided)) => {
+                shared.local.forget();
                 Ok(OnceAnswer::Fresh(Answer::new(policy.clone(), decided, &keys, &shared.signer)))
             }
             Ok(Once::Replay(record)) => replay(record, &fingerprint),
@@ -115,11 +124,11 @@ fn replay<T>(record: Record, fingerprint: &[u8]) -> Result<OnceAnswer<T>, Error>
 }
 
 /// The request whatever the order of its attributes.
-fn request_fingerprint(policy: &Arc<Compiled>, subject: Attributes<'_>, cost: u32) -> [u8; 32] {
+fn request_fingerprint(policy: &str, subject: Attributes<'_>, cost: u32) -> [u8; 32] {
     let cost = cost.to_le_bytes();
     let mut sorted = subject.to_vec();
     sorted.sort_unstable();
-    let mut parts: Vec<&[u8]> = vec![policy.policy().name().as_bytes(), &cost];
+    let mut parts: Vec<&[u8]> = vec![policy.as_bytes(), &cost];
     for (name, value) in &sorted {
         parts.extend([name.as_bytes(), value.as_bytes()]);
     }

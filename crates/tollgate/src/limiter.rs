@@ -41,7 +41,7 @@ impl Limiter {
     }
 
     /// A check without a runtime and without a receipt. In memory it never blocks; on a file it
-    /// waits for the disk where `durability` says so. Store errors are returned as they are.
+    /// waits for the disk where `durability` says so, and where the disk is behind by 100 ms. Store errors are returned as they are.
     pub fn check_blocking(&self, subject: Attributes<'_>, cost: u32) -> Result<Decision, Error> {
         // One place for the decision from here to the core, so that it is never copied.
         let mut answer = Ok(Decision::blank());

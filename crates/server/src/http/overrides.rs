@@ -91,10 +91,12 @@ pub(crate) async fn put(
 ) -> Result<Json<OverrideInForce>, Problem> {
     let bytes = body::read(request.into_body(), app.body_limits).await?;
     let request: OverrideRequest<'_> = parse(&bytes)?;
-    let subject = request.subject.pairs();
-    let (policy, limit, max) = (&request.policy, &request.limit, request.max);
-    let change = app.gate.put_override(policy, limit, &subject, max, &caller.name).await;
-    Ok(Json(OverrideInForce::of(change.map_err(|error| app.failed(error))?)))
+    let (gate, subject) = (app.gate.clone(), request.subject.into_owned());
+    let (policy, limit, max) = (request.policy, request.limit, request.max);
+    let change = async move {
+        gate.put_override(&policy, &limit, &pairs(&subject), max, &caller.name).await
+    };
+    Ok(Json(OverrideInForce::of(app.finish(change).await?)))
 }
 
 /// Takes an override away.
@@ -108,11 +110,16 @@ pub(crate) async fn delete(
 ) -> Result<Json<schema::Deleted>, Problem> {
     let bytes = body::read(request.into_body(), app.body_limits).await?;
     let request: OverrideName<'_> = parse(&bytes)?;
-    let subject = request.subject.pairs();
-    let removed = app.gate.delete_override(&request.policy, &request.limit, &subject).await;
-    if removed.map_err(|error| app.failed(error))? {
+    let (gate, subject) = (app.gate.clone(), request.subject.into_owned());
+    let (policy, limit) = (request.policy, request.limit);
+    let removal = async move { gate.delete_override(&policy, &limit, &pairs(&subject)).await };
+    if app.finish(removal).await? {
         Ok(Json(schema::Deleted { deleted: true }))
     } else {
         Err(Problem::not_found("this subject has no override in this limit"))
     }
+}
+
+fn pairs(subject: &[(String, String)]) -> Vec<(&str, &str)> {
+    subject.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect()
 }

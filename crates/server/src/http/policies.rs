@@ -114,7 +114,8 @@ pub(crate) async fn put(
     let StrictValue(document) = parse(&bytes)?;
     let policy =
         Policy::from_json(&name, document).map_err(|invalid| Problem::bad_policy(&invalid))?;
-    let applied = app.gate.apply(&policy, &caller.name).await.map_err(|error| app.failed(error))?;
+    let gate = app.gate.clone();
+    let applied = app.finish(async move { gate.apply(&policy, &caller.name).await }).await?;
     let status = if applied.created { StatusCode::CREATED } else { StatusCode::OK };
     let detail = match (applied.changed, applied.restarted.as_slice()) {
         (false, _) => "nothing changed".to_owned(),
@@ -145,8 +146,8 @@ pub(crate) async fn delete(
     Extension(caller): Extension<Caller>,
     Path(name): Path<String>,
 ) -> Result<Json<schema::Deleted>, Problem> {
-    let deleted = app.gate.delete_policy(&name, &caller.name).await;
-    deleted.map_err(|error| app.failed(error))?;
+    let gate = app.gate.clone();
+    app.finish(async move { gate.delete_policy(&name, &caller.name).await }).await?;
     Ok(Json(schema::Deleted { deleted: true }))
 }
 

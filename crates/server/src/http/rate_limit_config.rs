@@ -77,7 +77,8 @@ pub(crate) async fn post(
     document.extend(schedule.map(|schedule| ("schedule".to_owned(), schedule)));
     let policy = Policy::from_json(&request.config_name, Value::Object(document))
         .map_err(|invalid| Problem::bad_policy(&invalid).field(seed_field(&invalid)))?;
-    let applied = app.gate.apply(&policy, &caller.name).await.map_err(|error| app.failed(error))?;
+    let gate = app.gate.clone();
+    let applied = app.finish(async move { gate.apply(&policy, &caller.name).await }).await?;
     let config = Config::of(&applied.policy).expect("just made of one limit");
     Ok((StatusCode::CREATED, Json(config)))
 }

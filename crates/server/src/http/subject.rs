@@ -13,6 +13,12 @@ use smallvec::SmallVec;
 pub(crate) struct Subject<'a>(SmallVec<[(Cow<'a, str>, Cow<'a, str>); 4]>);
 
 impl Subject<'_> {
+    pub(crate) fn into_owned(self) -> Vec<(String, String)> {
+        let owned =
+            |(name, value): (Cow<'_, str>, Cow<'_, str>)| (name.into_owned(), value.into_owned());
+        self.0.into_iter().map(owned).collect()
+    }
+
     pub(crate) fn pairs(&self) -> SmallVec<[(&str, &str); 8]> {
         self.0.iter().map(|(name, value)| (&**name, &**value)).collect()
     }

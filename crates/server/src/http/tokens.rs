@@ -58,6 +58,7 @@ pub(crate) async fn post(
         ));
     }
     let name = request.name.unwrap_or_else(|| scope.as_str().to_owned());
-    let token = app.gate.create_token(&name, scope).await.map_err(|error| app.failed(error))?;
+    let (gate, kept) = (app.gate.clone(), name.clone());
+    let token = app.finish(async move { gate.create_token(&kept, scope).await }).await?;
     Ok((StatusCode::CREATED, Json(NewToken { token, scope: scope.as_str().into(), name })))
 }

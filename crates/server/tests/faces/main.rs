@@ -15,6 +15,7 @@ mod first_run;
 mod headers;
 mod idempotency;
 mod openapi;
+mod other_sites;
 mod policies;
 mod rate_limit_config;
 mod refunds;

@@ -238,3 +238,15 @@ pub async fn sixteen_refunds_at_once_give_back_once(stage: Stage) {
     assert_eq!(done, 1);
     assert_eq!(trial.used(ADA).await, [2]);
 }
+
+pub async fn an_answer_is_replayed_after_its_policy_is_gone(stage: Stage) {
+    let trial = stage.trial(LIMIT).await;
+    let key = random::name("key");
+    let answer = fresh(&trial, &key, 2).await;
+    trial.apply(r#"limits = [{ name = "team", max = 3, per = "60s", by = ["team"] }]"#).await;
+    assert_eq!(replay(&trial, &key, 2).await, render(&answer), "though it lacks an attribute now");
+    trial.gate.delete_policy(&trial.name, "me").await.expect("it is deleted");
+    assert_eq!(replay(&trial, &key, 2).await, render(&answer));
+    let another = once(&trial, &random::name("key"), ADA, 2).await;
+    assert!(matches!(another, Err(Error::NoSuchPolicy(_))), "{another:?}");
+}

@@ -273,3 +273,17 @@ pub async fn private_values_are_not_in_overrides(stage: Stage) {
     assert!(!kept[0].values.windows(8).any(|window| window == b"lovelace"));
     assert_eq!(trial.peek(&email, 1).await.decision.limits[0].standing.max, 7);
 }
+
+pub async fn an_override_does_not_reach_another_attribute_of_the_same_value(stage: Stage) {
+    let limit =
+        |by: &str| format!(r#"limits = [{{ name = "who", max = 2, per = "60s", by = ["{by}"] }}]"#);
+    let trial = stage.trial(&limit("user")).await;
+    let user = [("user", "ada")];
+    stage.gate.put_override(&trial.name, "who", &user, 9, "me").await.expect("it is taken");
+    assert_eq!(trial.peek(&user, 1).await.decision.limits[0].standing.max, 9);
+    trial.apply(&limit("team")).await;
+    assert_eq!(trial.peek(&[("team", "ada")], 1).await.decision.limits[0].standing.max, 2);
+    // It is kept, and counts again with what it was made for.
+    trial.apply(&limit("user")).await;
+    assert_eq!(trial.peek(&user, 1).await.decision.limits[0].standing.max, 9);
+}

@@ -134,7 +134,7 @@ fn read_rule(fields: &mut Fields<'_>, per: Option<Per>, max: Option<u64>) -> Opt
 fn check_resolution(fields: &mut Fields<'_>, per: Span, resolution: Span) {
     if resolution > per {
         fields.fault("resolution", "is longer than \"per\"");
-    } else if per.as_micros() / resolution.as_micros() > MAX_BUCKETS {
+    } else if per.as_micros() > resolution.as_micros().saturating_mul(MAX_BUCKETS) {
         fields.fault("resolution", format!("cuts \"per\" into more than {MAX_BUCKETS} parts"));
     }
 }

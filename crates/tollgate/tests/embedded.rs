@@ -1,0 +1,58 @@
+//! The library on a file, where it is easy to get wrong.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
+
+use tollgate::{Clock, Instant, Policy, Tollgate};
+
+#[derive(Debug)]
+struct Ticking(AtomicI64);
+
+impl Clock for Ticking {
+    /// A millisecond later every time.
+    fn now(&self) -> Instant {
+        Instant::from_micros(self.0.fetch_add(1_000, Ordering::Relaxed))
+    }
+}
+
+async fn open(folder: &tempfile::TempDir) -> Tollgate {
+    let url = format!("sqlite:{}", folder.path().join("t.db").display());
+    let clock = Arc::new(Ticking(AtomicI64::new(1_800_000_000_000_000)));
+    Tollgate::open_with_clock(&url, clock).await.expect("a new file opens")
+}
+
+#[tokio::test]
+async fn a_blocking_check_can_wait_for_the_disk_inside_a_runtime() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let gate = open(&folder).await;
+    let policy = r#"durability = "sync"
+limits = [{ name = "all", max = 5, per = "60s" }]"#;
+    let limiter = gate.limiter(Policy::from_toml("p", policy).expect("valid"));
+    let decision = limiter.check_blocking(&[], 1).expect("it waits, and does not panic");
+    assert!(decision.allowed());
+}
+
+/// The finest sliding window there is, with a unit in every part of it.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_largest_state_is_kept_in_the_file() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let gate = open(&folder).await;
+    let limit = |per: &str| {
+        format!(
+            r#"limits = [{{ name = "x", max = 100000, per = "{per}", algorithm = "sliding", resolution = "1ms" }}]"#
+        )
+    };
+    assert!(Policy::from_toml("p", &limit("3600.5ms")).is_err(), "one part too many");
+    let limiter = gate.limiter(Policy::from_toml("p", &limit("3600ms")).expect("valid"));
+    for _ in 0..8_000 {
+        assert!(limiter.check(&[], 1).await.expect("the store lives").allowed());
+    }
+    gate.ping().await.expect("the keeper lives");
+    let used = limiter.peek(&[], 1).await.expect("it answers").decision.limits[0].standing.used;
+    gate.close();
+    drop((gate, limiter));
+    let gate = open(&folder).await;
+    let limiter = gate.limiter(Policy::from_toml("p", &limit("3600ms")).expect("valid"));
+    let again = limiter.peek(&[], 1).await.expect("it answers").decision.limits[0].standing.used;
+    assert!((3_590..=3_602).contains(&used) && again.abs_diff(used) <= 3, "{used}, then {again}");
+}
