@@ -216,7 +216,7 @@ impl Keeper {
     }
 
     fn sweep(&mut self, shard_count: usize) {
-        let now = self.inner.begin_sweep();
+        let now = self.inner.now();
         let mut removed = 0;
         for _ in 0..shard_count {
             removed += self.inner.sweep_shard(self.next_shard, now);
@@ -236,17 +236,22 @@ impl Keeper {
     /// clock, also after a restart.
     fn remove_expired_rows(&self, now: Instant) -> Result<(), rusqlite::Error> {
         self.connection.execute_batch("begin immediate")?;
-        let mut removed = 0;
+        let mut latest = None;
         for sql in [
             "delete from record where id in \
-             (select id from record where expires_at <= ?1 limit ?2)",
+             (select id from record where expires_at <= ?1 limit ?2) returning expires_at",
             "delete from refund where (run, sequence) in \
-             (select run, sequence from refund where expires_at <= ?1 limit ?2)",
+             (select run, sequence from refund where expires_at <= ?1 limit ?2) \
+             returning expires_at",
         ] {
-            let values = params![now.as_micros(), ROWS_PER_SWEEP];
-            removed += self.connection.prepare_cached(sql)?.execute(values)?;
+            let mut statement = self.connection.prepare_cached(sql)?;
+            let mut removed = statement.query(params![now.as_micros(), ROWS_PER_SWEEP])?;
+            while let Some(row) = removed.next()? {
+                latest = latest.max(Some(Instant::from_micros(row.get(0)?)));
+            }
         }
-        if removed > 0 {
+        if let Some(latest) = latest {
+            self.inner.raise_swept_at(latest);
             self.write_swept_at()?;
         }
         self.connection.execute_batch("commit")

@@ -47,7 +47,8 @@ pub(crate) struct Inner {
     shards: Shards,
     journal: Journal,
     clock: Arc<dyn Clock>,
-    /// Keys idle at this instant are gone, so no decision may be made before it.
+    /// The latest instant until which something mattered that is gone now, so no decision may be
+    /// made before it. Not the clock's reading at a sweep: one that was ahead would stop all time.
     swept_at_micros: AtomicI64,
     /// Names this run of the store in receipts.
     run: u64,
@@ -140,7 +141,7 @@ impl Embedded {
 
     /// Removes every key that is idle now, instead of waiting for the keeper to come by.
     pub fn sweep(&self) {
-        let now = self.inner.begin_sweep();
+        let now = self.inner.now();
         for shard in 0..Shards::shard_count() {
             self.inner.sweep_shard(shard, now);
         }
@@ -185,16 +186,18 @@ impl Inner {
         Instant::from_micros(self.swept_at_micros.load(Ordering::Relaxed))
     }
 
-    /// Must come before the first shard is locked: whoever finds a key gone then also finds this.
-    fn begin_sweep(&self) -> Instant {
-        let now = self.now();
-        self.swept_at_micros.fetch_max(now.as_micros(), Ordering::Relaxed);
-        now
+    /// Nothing may be decided before `instant` any more: something that mattered until then is gone.
+    fn raise_swept_at(&self, instant: Instant) {
+        self.swept_at_micros.fetch_max(instant.as_micros(), Ordering::Relaxed);
     }
 
     /// How many keys went.
     fn sweep_shard(&self, shard: usize, now: Instant) -> usize {
-        self.shards.sweep(shard, now, |key| self.journal.append_removal(key))
+        self.shards.sweep(shard, now, |key, expires_at| {
+            // With the shard locked: whoever finds the key gone also finds this.
+            self.raise_swept_at(expires_at);
+            self.journal.append_removal(key);
+        })
     }
 
     /// Decides, and calls `spent` with the shards still locked if something was.

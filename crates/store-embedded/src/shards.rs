@@ -164,22 +164,22 @@ impl Shards {
         SHARD_COUNT
     }
 
-    /// Removes what has expired at `now` from one shard, telling `removed` of each key while the
+    /// Removes what has expired at `now` from one shard, telling `removed` of each key and its end while the
     /// shard is locked, and gives memory back when most of it went.
     pub(crate) fn sweep(
         &self,
         shard: usize,
         now: Instant,
-        mut removed: impl FnMut(&[u8]),
+        mut removed: impl FnMut(&[u8], Instant),
     ) -> usize {
         let mut table = self.shards[shard].lock();
         let before = table.len();
         table.retain(|entry| {
-            let keep = entry.state.expires_at() > now;
-            if !keep {
-                removed(entry.key.as_slice());
+            let expires_at = entry.state.expires_at();
+            if expires_at <= now {
+                removed(entry.key.as_slice(), expires_at);
             }
-            keep
+            expires_at > now
         });
         if table.len() < table.capacity() / 4 {
             let wanted = table.len() * 2;

@@ -61,8 +61,9 @@ impl Oracle {
     }
 
     pub(super) fn sweep(&mut self, now: Instant) {
-        self.swept_at = self.swept_at.max(now);
-        self.states.retain(|_, state| state.expires_at() > now);
+        for state in self.states.extract_if(|_, state| state.expires_at() <= now) {
+            self.swept_at = self.swept_at.max(state.1.expires_at());
+        }
     }
 
     pub(super) fn peek(
