@@ -52,9 +52,9 @@ pub struct MaxBy {
 }
 
 impl MaxBy {
-    pub fn get(&self, value: &str) -> Option<u64> {
-        let found = self.values.binary_search_by(|(listed, _)| listed.as_str().cmp(value)).ok()?;
-        Some(self.values[found].1)
+    /// Where in `values` a value stands, if it is listed.
+    pub fn position(&self, value: &str) -> Option<usize> {
+        self.values.binary_search_by(|(listed, _)| listed.as_str().cmp(value)).ok()
     }
 }
 

@@ -205,9 +205,7 @@ impl CompiledLimit {
         }
         let Some(max_by) = &limit.max_by else { return &self.quota };
         subject::find(attributes, &max_by.attribute)
-            .and_then(|value| {
-                max_by.values.binary_search_by(|(listed, _)| listed.as_str().cmp(value)).ok()
-            })
+            .and_then(|value| max_by.position(value))
             .map_or(&self.quota, |position| &self.quotas_by[position])
     }
 }
