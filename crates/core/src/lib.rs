@@ -11,6 +11,7 @@ mod encoding;
 mod fixed;
 mod limit;
 mod refund;
+pub mod schedule;
 mod sliding;
 mod state;
 pub mod store;

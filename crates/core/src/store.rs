@@ -1,5 +1,8 @@
 //! What a store is asked and what it answers: plain data, shared by every store.
 
+mod slots;
+mod stats;
+
 use std::error::Error;
 use std::fmt;
 
@@ -7,9 +10,15 @@ use smallvec::SmallVec;
 
 use crate::decide::{Claim, Intent};
 use crate::decision::{Decision, INLINE_LIMITS};
-use crate::limit::Cost;
+use crate::limit::{Cost, Quota, Rule};
 use crate::state::Spend;
 use crate::time::Instant;
+
+pub use slots::{
+    Assigned, Drift, Recount, ScheduleAsk, Slot, SlotAnswer, SlotAsk, SlotQuery, WindowFill,
+    assign_all, give_back, window_of,
+};
+pub use stats::{BATCH_SIZE_BOUNDS, Stats, StatsReading};
 
 /// Gives `now`. The only way time enters a store.
 pub trait Clock: Send + Sync + fmt::Debug {
@@ -22,8 +31,71 @@ pub struct Ask<'a> {
     pub intent: Intent,
     pub cost: Cost,
     pub durability: Durability,
+    /// Of the catalogue this was made from; `None` if it depends on no catalogue.
+    pub epoch: Option<u64>,
+    /// The claim whose key this request most contends for: one that all requests of its policy
+    /// share, if there is one.
+    pub crux: usize,
     /// Claims on distinct keys.
     pub claims: &'a [KeyedClaim<'a>],
+}
+
+impl Ask<'_> {
+    /// The same for as long as it takes.
+    pub fn to_owned(&self) -> OwnedAsk {
+        OwnedAsk {
+            cost: self.cost,
+            epoch: self.epoch,
+            crux: self.crux,
+            claims: self
+                .claims
+                .iter()
+                .map(|keyed| OwnedClaim {
+                    rule: keyed.claim.rule.clone(),
+                    quota: *keyed.claim.quota,
+                    shadow: keyed.claim.shadow,
+                    key: keyed.key.to_vec(),
+                })
+                .collect(),
+        }
+    }
+}
+
+/// A request that outlives its caller's borrow.
+#[derive(Clone, Debug)]
+pub struct OwnedAsk {
+    pub cost: Cost,
+    pub epoch: Option<u64>,
+    pub crux: usize,
+    pub claims: Vec<OwnedClaim>,
+}
+
+#[derive(Clone, Debug)]
+pub struct OwnedClaim {
+    pub rule: Rule,
+    pub quota: Quota,
+    pub shadow: bool,
+    pub key: Vec<u8>,
+}
+
+impl OwnedAsk {
+    pub fn claims(&self) -> SmallVec<[KeyedClaim<'_>; INLINE_LIMITS]> {
+        self.claims
+            .iter()
+            .map(|owned| KeyedClaim {
+                claim: Claim { rule: &owned.rule, quota: &owned.quota, shadow: owned.shadow },
+                key: &owned.key,
+            })
+            .collect()
+    }
+}
+
+/// What a store shared by several instances answers to a request made from a catalogue.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Checked<T> {
+    Decided(T),
+    /// The catalogue has changed since, to this epoch: nothing was decided.
+    Stale(u64),
 }
 
 /// A claim and the key it counts under.
@@ -106,6 +178,14 @@ pub struct Record {
     pub body: Vec<u8>,
 }
 
+/// An idempotency key with its scope, and the request made under it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct OnceKey {
+    pub id: Vec<u8>,
+    pub fingerprint: Vec<u8>,
+    pub expires_at: Instant,
+}
+
 /// What came of a request made under an idempotency key.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Once<T> {
@@ -152,6 +232,8 @@ pub struct Token {
 /// Everything but counts that a store keeps in force.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Catalogue {
+    /// Grows with every change, on a store that several instances share.
+    pub epoch: u64,
     /// The newest version of each policy, deleted ones included.
     pub policies: Vec<PolicyVersion>,
     pub overrides: Vec<Override>,

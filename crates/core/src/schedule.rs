@@ -1,0 +1,242 @@
+//! Schedules: gives every event its own place, in the first window that has one for it.
+//!
+//! A place is a window and a position in it. Windows are `per` long, aligned to the epoch, with
+//! `max` places each; a window has no more, whatever is cancelled, changed or asked from its
+//! middle. With an even spread no interval of one window's length has more, either.
+//!
+//! Finding a place costs the same however many windows are full: maximal runs of them are kept,
+//! and one look-up passes a run. The runs follow from the windows and the plan, so a store keeps
+//! windows only.
+//!
+//! Deliberately not here: event ids and the slots themselves (so nothing here is idempotent), the
+//! versions of a plan, retention, a clock, and any form of waiting. A change of `per` is a new
+//! schedule, to which the caller adds the slots that exist as guests.
+
+mod calendar;
+mod places;
+mod plan;
+mod positions;
+mod runs;
+mod state;
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::ops::Range;
+
+pub use calendar::{Calendar, Hours, Ranges};
+pub use plan::{BadPlan, DEFAULT_HORIZON, Plan, Spread};
+pub use positions::{MAX_PLACES, PositionSet};
+pub use state::WindowState;
+
+use crate::time::Instant;
+use runs::Runs;
+
+/// What an event gets: its own instant.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct Place {
+    /// The window: `at` divided by `per`, rounded down.
+    pub window: i64,
+    pub position: u64,
+    pub at: Instant,
+}
+
+/// There is no place up to the horizon.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct HorizonFull;
+
+impl fmt::Display for HorizonFull {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("no free place up to the horizon")
+    }
+}
+
+impl std::error::Error for HorizonFull {}
+
+/// A plan of another `per` cuts time into other windows: it needs a new schedule.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct PerChanged;
+
+impl fmt::Display for PerChanged {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("per changed: make a new schedule and add the existing slots as guests")
+    }
+}
+
+impl std::error::Error for PerChanged {}
+
+/// How full one window is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Fill {
+    pub starts_at: Instant,
+    pub count: u64,
+    /// May be below `count` after it was lowered.
+    pub max: u64,
+}
+
+/// A plan and the places given under it.
+#[derive(Clone, Debug)]
+pub struct Schedule {
+    plan: Plan,
+    /// Only those in which something is given.
+    windows: BTreeMap<i64, WindowState>,
+    /// Each full window that could have places, and all behind it that never could.
+    runs: Runs,
+    windows_examined: u64,
+}
+
+impl Schedule {
+    pub fn new(plan: Plan) -> Self {
+        Self { plan, windows: BTreeMap::new(), runs: Runs::default(), windows_examined: 0 }
+    }
+
+    /// A schedule as a store kept it.
+    pub fn load(plan: Plan, windows: impl IntoIterator<Item = (i64, WindowState)>) -> Self {
+        let mut schedule = Self::new(plan);
+        schedule.windows.extend(windows.into_iter().filter(|(_, state)| state.count() > 0));
+        schedule.find_runs();
+        schedule
+    }
+
+    pub fn plan(&self) -> &Plan {
+        &self.plan
+    }
+
+    /// Gives a place at or after `requested`: in the first window that has one, the first one
+    /// there in the order of the spread. Changes that window only. `seed` is a hash of the event's
+    /// id: where a random spread puts it.
+    pub fn assign(&mut self, requested: Instant, seed: u64) -> Result<Place, HorizonFull> {
+        let requested = requested.decidable();
+        let last = self.plan.last_for(requested);
+        let empty = WindowState::default();
+        let mut index = self.plan.index_of(requested);
+        loop {
+            index = self.runs.end_after(index).unwrap_or(index);
+            if index > last {
+                return Err(HorizonFull);
+            }
+            self.windows_examined += 1;
+            let state = self.windows.get(&index).unwrap_or(&empty);
+            if let Some(place) = places::find(&self.plan, state, index, requested, seed) {
+                self.windows.entry(index).or_default().taken.insert(place.position);
+                self.refresh(index);
+                return Ok(place);
+            }
+            index = self.plan.next_with_places(index + 1, last).ok_or(HorizonFull)?;
+        }
+    }
+
+    /// Frees a place that this schedule's `per` gave; false if it was free.
+    pub fn give_back(&mut self, place: &Place) -> bool {
+        let state = self.windows.get_mut(&place.window);
+        let freed = state.is_some_and(|state| state.taken.remove(place.position));
+        self.refresh(place.window);
+        freed
+    }
+
+    /// Counts a slot that exists and was given under another `per`.
+    pub fn add_guest(&mut self, at: Instant) {
+        let index = self.plan.index_of(at);
+        let state = self.windows.entry(index).or_default();
+        state.guests = state.guests.saturating_add(1);
+        self.refresh(index);
+    }
+
+    /// Frees what a guest counted; false if its window had none.
+    pub fn give_back_guest(&mut self, at: Instant) -> bool {
+        let index = self.plan.index_of(at);
+        let Some(state) = self.windows.get_mut(&index) else { return false };
+        let fewer = state.guests.checked_sub(1);
+        state.guests = fewer.unwrap_or(0);
+        self.refresh(index);
+        fewer.is_some()
+    }
+
+    /// Replaces a window that another instance changed.
+    pub fn put_window(&mut self, index: i64, state: WindowState) {
+        self.windows.insert(index, state);
+        self.refresh(index);
+    }
+
+    /// Forgets the windows before `index`. They count as empty from then on: whoever calls this
+    /// no longer assigns to them.
+    pub fn remove_before(&mut self, index: i64) {
+        self.windows = self.windows.split_off(&index);
+        if let Some(cut) = self.runs.remove_before(index)
+            && let Some(start) = self.plan.next_with_places(index, cut.end - 1)
+        {
+            self.runs.insert(start..cut.end);
+        }
+    }
+
+    /// Follows another plan with the same `per` from now on; what was given stays.
+    pub fn set_plan(&mut self, plan: Plan) -> Result<(), PerChanged> {
+        if plan.per() != self.plan.per() {
+            return Err(PerChanged);
+        }
+        self.plan = plan;
+        self.find_runs();
+        Ok(())
+    }
+
+    /// `None` for a window in which nothing is given.
+    pub fn window(&self, index: i64) -> Option<&WindowState> {
+        self.windows.get(&index)
+    }
+
+    /// All in which something is given, in order.
+    pub fn windows(&self) -> impl Iterator<Item = (i64, &WindowState)> + '_ {
+        self.windows.iter().map(|(index, state)| (*index, state))
+    }
+
+    /// How full the windows are that share an instant with `range`; the empty ones are left out.
+    pub fn fills(&self, range: Range<Instant>) -> impl Iterator<Item = Fill> + '_ {
+        let first = self.plan.index_of(range.start);
+        let last = self.plan.index_of(range.end.plus_micros(-1));
+        let found = (!range.is_empty()).then(|| self.windows.range(first..=last));
+        found.into_iter().flatten().map(|(index, state)| Fill {
+            starts_at: self.plan.starts_at(*index),
+            count: state.count(),
+            max: self.plan.max(),
+        })
+    }
+
+    /// The runs of windows that have no place for anyone who asks before they begin.
+    pub fn full_runs(&self) -> impl Iterator<Item = Range<i64>> + '_ {
+        self.runs.iter()
+    }
+
+    /// How many windows all calls of [`Self::assign`] have looked into: no more than two each,
+    /// however many are full.
+    pub fn windows_examined(&self) -> u64 {
+        self.windows_examined
+    }
+
+    fn find_runs(&mut self) {
+        self.runs = Runs::default();
+        let indices: Vec<i64> = self.windows.keys().copied().collect();
+        for index in indices {
+            self.refresh(index);
+        }
+    }
+
+    /// Brings the runs in line with a window that may have changed.
+    fn refresh(&mut self, index: i64) {
+        let empty = WindowState::default();
+        let state = self.windows.get(&index).unwrap_or(&empty);
+        let is_empty = state.count() == 0;
+        if self.plan.considers(index) {
+            let is_full = !places::has_free(&self.plan, state, index);
+            let in_run = self.runs.end_after(index).is_some();
+            // One that never has a place needs no run of its own: the plan knows it.
+            if is_full && !in_run && places::has_places(&self.plan, index) {
+                self.runs.insert(index..self.plan.run_end(index));
+            }
+            if in_run && !is_full {
+                self.runs.cut(index..self.plan.run_end(index));
+            }
+        }
+        if is_empty {
+            self.windows.remove(&index);
+        }
+    }
+}
