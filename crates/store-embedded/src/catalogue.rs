@@ -15,6 +15,7 @@ impl Embedded {
     pub async fn catalogue(&self) -> Result<Catalogue, StoreError> {
         self.run(|txn| {
             Ok(Catalogue {
+                epoch: 0,
                 policies: rows(
                     txn,
                     "select name, version, document, created_by, created_at from policy_version v \

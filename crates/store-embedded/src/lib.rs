@@ -12,7 +12,7 @@ mod journal;
 mod keeper;
 mod once;
 mod shards;
-mod stats;
+mod slots;
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -22,19 +22,18 @@ use std::thread::JoinHandle;
 
 use parking_lot::Mutex;
 use tokio::sync::oneshot;
-use tollgate_core::store::{Ask, Clock, Decided, SpendId, Spent, StoreError, StoreErrorKind};
+use tollgate_core::store::{
+    Ask, Clock, Decided, SpendId, Spent, Stats, StatsReading, StoreError, StoreErrorKind,
+};
 use tollgate_core::{Decision, Instant, Intent, decide_into};
 
 pub use clock::SystemClock;
-pub use once::{OnceKey, OwnedAsk, OwnedClaim};
-pub use stats::{BATCH_SIZE_BOUNDS, StatsReading};
 
 use error::stopped;
 use file::Place;
 use journal::{Committed, Journal};
 use keeper::{Keeper, Txn};
 use shards::{KeyedState, Known, Shards};
-use stats::Stats;
 
 /// The embedded store. Dropping it commits what was decided and closes the file.
 pub struct Embedded {
@@ -53,6 +52,8 @@ pub(crate) struct Inner {
     /// Names this run of the store in receipts.
     run: u64,
     stats: Stats,
+    /// Used by the keeper alone.
+    books: Mutex<slots::Books>,
 }
 
 impl std::fmt::Debug for Embedded {
@@ -87,6 +88,7 @@ impl Embedded {
             swept_at_micros: AtomicI64::new(swept_at.as_micros()),
             run,
             stats: Stats::default(),
+            books: Mutex::default(),
         });
         let keeper = Keeper::new(inner.clone(), connection);
         let keeper = std::thread::Builder::new()

@@ -4,35 +4,12 @@
 
 use rusqlite::{OptionalExtension, params};
 use tollgate_core::store::{
-    Ask, Decided, Durability, KeyedClaim, Once, Receipt, Record, Refunded, StoreError,
+    Ask, Decided, Durability, Once, OnceKey, OwnedAsk, Receipt, Record, Refunded, StoreError,
 };
-use tollgate_core::{Claim, Cost, Instant, Intent, Quota, Refund, Rule, refund};
+use tollgate_core::{Intent, Refund, refund};
 
 use crate::Embedded;
 use crate::keeper::Txn;
-
-/// An idempotency key with its scope, and the request made under it.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct OnceKey {
-    pub id: Vec<u8>,
-    pub fingerprint: Vec<u8>,
-    pub expires_at: Instant,
-}
-
-/// A request that outlives its caller's borrow.
-#[derive(Clone, Debug)]
-pub struct OwnedAsk {
-    pub cost: Cost,
-    pub claims: Vec<OwnedClaim>,
-}
-
-#[derive(Clone, Debug)]
-pub struct OwnedClaim {
-    pub rule: Rule,
-    pub quota: Quota,
-    pub shadow: bool,
-    pub key: Vec<u8>,
-}
 
 impl Embedded {
     /// Decides unless `once` has an answer already. What is allowed is recorded with `body`, in
@@ -89,19 +66,13 @@ impl Embedded {
 
 /// The commit that makes it durable is the one this job runs in.
 fn check_now(txn: &mut Txn<'_>, ask: &OwnedAsk) -> Result<Decided, StoreError> {
-    let claims: Vec<_> = ask
-        .claims
-        .iter()
-        .map(|owned| KeyedClaim {
-            claim: Claim { rule: &owned.rule, quota: &owned.quota, shadow: owned.shadow },
-            key: &owned.key,
-        })
-        .collect();
     let ask = Ask {
         intent: Intent::Spend,
         cost: ask.cost,
         durability: Durability::Interval,
-        claims: &claims,
+        epoch: ask.epoch,
+        crux: ask.crux,
+        claims: &ask.claims(),
     };
     let (decided, _) = txn.inner.check(&ask)?;
     Ok(decided)

@@ -41,7 +41,14 @@ fn ask(store: &Embedded, intent: Intent, key: u64) -> u64 {
     let key = format!("a key that is long enough to fill some pages {key}");
     let claims = [KeyedClaim { claim, key: key.as_bytes() }];
     let cost = Cost::new(1).unwrap();
-    let ask = Ask { intent, cost, durability: Durability::Interval, claims: &claims };
+    let ask = Ask {
+        intent,
+        cost,
+        durability: Durability::Interval,
+        epoch: None,
+        crux: 0,
+        claims: &claims,
+    };
     let mut decision = Decision::blank();
     store.check_blocking(&ask, &mut decision).unwrap();
     decision.limits[0].standing.used

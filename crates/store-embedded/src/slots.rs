@@ -1,0 +1,404 @@
+//! Slots: assigned on the keeper, one group after the other, durable before they are answered.
+//!
+//! A policy's schedule is kept in memory while it is in use. If a commit fails, memory would be
+//! ahead of the file, so it is dropped and read again.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+
+use rusqlite::{OptionalExtension, Row, params};
+use tokio::sync::oneshot;
+use tollgate_core::schedule::{Plan, Schedule, WindowState};
+use tollgate_core::store::{
+    Drift, Recount, ScheduleAsk, Slot, SlotAnswer, SlotQuery, StoreError, WindowFill, assign_all,
+    give_back, window_of,
+};
+use tollgate_core::{Instant, Span};
+
+use crate::Embedded;
+use crate::error::{damaged, stopped};
+use crate::keeper::Txn;
+
+/// Schedules in use, by policy.
+pub(crate) type Books = HashMap<String, Schedule>;
+
+/// Slots removed in one sweep.
+pub(crate) const SLOTS_PER_SWEEP: i64 = 5_000;
+
+const SLOT: &str = "s.event_id, s.policy, s.version, s.requested_at, s.by_caller, s.scheduled_at, \
+                    s.per, s.position, s.created_at, c.cancelled_at \
+                    from slot s left join slot_cancel c on c.event_id = s.event_id";
+
+impl Embedded {
+    /// Gives every event its slot, in order.
+    pub async fn assign_slots(&self, ask: ScheduleAsk) -> Result<Vec<SlotAnswer>, StoreError> {
+        self.run_booked(move |txn, books| {
+            let now = txn.inner.now();
+            let schedule = book(txn, books, &ask)?;
+            let mut known = HashMap::new();
+            for event in &ask.events {
+                if let Some(slot) = find(txn, &event.event_id)? {
+                    known.insert(event.event_id.clone(), slot);
+                }
+            }
+            let assigned = assign_all(&ask, known, schedule, now);
+            for slot in &assigned.slots {
+                txn.write(
+                    "insert into slot (event_id, policy, version, requested_at, by_caller, \
+                     scheduled_at, per, position, created_at) \
+                     values (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)",
+                    vec![
+                        slot.event_id.clone().into(),
+                        slot.policy.clone().into(),
+                        slot.version.cast_signed().into(),
+                        slot.requested_at.as_micros().into(),
+                        slot.is_requested_by_caller.into(),
+                        slot.scheduled_at.as_micros().into(),
+                        slot.per.as_micros().into(),
+                        slot.position.cast_signed().into(),
+                        slot.created_at.as_micros().into(),
+                    ],
+                );
+            }
+            for number in assigned.windows {
+                put_window(txn, &ask.policy, number, schedule.window(number));
+            }
+            Ok(assigned.answers)
+        })
+        .await
+    }
+
+    pub async fn slot(&self, event_id: String) -> Result<Option<Slot>, StoreError> {
+        self.run(move |txn| find(txn, &event_id)).await
+    }
+
+    /// Frees the place of a slot; the slot as it is then. Again changes nothing.
+    pub async fn cancel_slot(&self, event_id: String) -> Result<Option<Slot>, StoreError> {
+        self.run_booked(move |txn, books| {
+            let Some(mut slot) = find(txn, &event_id)? else { return Ok(None) };
+            if slot.cancelled_at.is_some() {
+                return Ok(Some(slot));
+            }
+            let now = txn.inner.now();
+            slot.cancelled_at = Some(now);
+            txn.write(
+                "insert into slot_cancel (event_id, cancelled_at) values (?1, ?2)",
+                vec![event_id.into(), now.as_micros().into()],
+            );
+            // Only the states matter here, and they do not depend on the rest of the plan.
+            let per = kept_per(txn, &slot.policy)?.unwrap_or(slot.per);
+            if !books.contains_key(&slot.policy) {
+                let plan =
+                    Plan::new(per, 1).map_err(|_| damaged(txn.inner.place.path(), "a schedule"))?;
+                books.insert(slot.policy.clone(), load(txn, &slot.policy, plan)?);
+            }
+            if let Some(schedule) = books.get_mut(&slot.policy) {
+                give_back(schedule, &slot);
+                let number = window_of(schedule, &slot);
+                put_window(txn, &slot.policy, number, schedule.window(number));
+            }
+            Ok(Some(slot))
+        })
+        .await
+    }
+
+    /// Slots in order of their instants, cancelled ones included.
+    pub async fn slots(&self, query: SlotQuery) -> Result<Vec<Slot>, StoreError> {
+        self.run(move |txn| {
+            let SlotQuery { policy, from, to, after, limit } = query;
+            let (after_at, after_id) = after.unwrap_or((Instant::MIN, String::new()));
+            let sql = format!(
+                "select {SLOT} where s.policy = ?1 and s.scheduled_at >= ?2 and s.scheduled_at < ?3 \
+                 and (s.scheduled_at, s.event_id) > (?4, ?5) \
+                 order by s.scheduled_at, s.event_id limit ?6"
+            );
+            let read = || {
+                txn.read()
+                    .prepare_cached(&sql)?
+                    .query_map(
+                        params![
+                            policy,
+                            from.as_micros(),
+                            to.as_micros(),
+                            after_at.as_micros(),
+                            after_id,
+                            limit
+                        ],
+                        slot_row,
+                    )?
+                    .collect::<Result<Vec<_>, _>>()
+            };
+            read().map_err(|error| txn.fail(error))
+        })
+        .await
+    }
+
+    /// The windows of a policy in which something is given, from number to number, both included.
+    pub async fn slot_windows(
+        &self,
+        policy: String,
+        per: Span,
+        first: i64,
+        last: i64,
+        limit: u32,
+    ) -> Result<Vec<WindowFill>, StoreError> {
+        self.run(move |txn| {
+            if kept_per(txn, &policy)? != Some(per) {
+                // Nothing was given under this plan yet, so its windows are not counted yet.
+                return recounted(txn, &policy, per, first, last, limit);
+            }
+            let rows = windows(txn, &policy, first, last, i64::from(limit))?;
+            Ok(rows
+                .into_iter()
+                .map(|(number, state)| WindowFill { number, count: state.count() })
+                .collect())
+        })
+        .await
+    }
+
+    /// Counts the slots of a policy again, and says where a window's count is another.
+    pub async fn recount_slots(&self, policy: String) -> Result<Recount, StoreError> {
+        self.run(move |txn| {
+            let Some((per, retention)) = kept(txn, &policy)? else {
+                return Ok(Recount::default());
+            };
+            // Older ones may be half removed.
+            let first =
+                txn.inner.now().minus(retention).as_micros().div_euclid(per.as_micros()) + 1;
+            let slots = count_slots(txn, &policy, per, first, i64::MAX)?;
+            let states = windows(txn, &policy, first, i64::MAX, i64::MAX)?;
+            let counted: BTreeMap<i64, u64> =
+                states.into_iter().map(|(number, state)| (number, state.count())).collect();
+            let numbers: BTreeSet<i64> = slots.keys().chain(counted.keys()).copied().collect();
+            let of = |counts: &BTreeMap<i64, u64>, number| counts.get(number).copied().unwrap_or(0);
+            let drifts = numbers.iter().map(|number| Drift {
+                starts_at: Instant::from_micros(number.saturating_mul(per.as_micros())),
+                counted: of(&counted, number),
+                slots: of(&slots, number),
+            });
+            Ok(Recount {
+                windows: counted.len() as u64,
+                slots: slots.values().sum(),
+                drifts: drifts.filter(|drift| drift.counted != drift.slots).collect(),
+            })
+        })
+        .await
+    }
+
+    /// Like [`Embedded::run`], with the schedules in use; they are dropped if the commit fails.
+    async fn run_booked<T: Send + 'static>(
+        &self,
+        job: impl FnOnce(&mut Txn<'_>, &mut Books) -> Result<T, StoreError> + Send + 'static,
+    ) -> Result<T, StoreError> {
+        let (reply, answer) = oneshot::channel();
+        let inner = self.inner.clone();
+        self.inner.journal.submit(Box::new(move |txn| {
+            let result = txn.and_then(|txn| job(txn, &mut inner.books.lock()));
+            Box::new(move |committed| {
+                if committed.is_err() || result.is_err() {
+                    inner.books.lock().clear();
+                }
+                let _ = reply.send(committed.and(result));
+            })
+        }));
+        answer.await.map_err(|_| stopped())?
+    }
+}
+
+/// How many slots lie in each window of `per`, from number to number, both included.
+fn count_slots(
+    txn: &Txn<'_>,
+    policy: &str,
+    per: Span,
+    first: i64,
+    last: i64,
+) -> Result<BTreeMap<i64, u64>, StoreError> {
+    let from = first.saturating_mul(per.as_micros());
+    let to = last.saturating_add(1).saturating_mul(per.as_micros());
+    let mut counts = BTreeMap::new();
+    let mut read = || {
+        txn.read()
+            .prepare_cached(
+                "select s.scheduled_at from slot s \
+                 where s.policy = ?1 and s.scheduled_at >= ?2 and s.scheduled_at < ?3 \
+                 and not exists (select 1 from slot_cancel c where c.event_id = s.event_id)",
+            )?
+            .query_map(params![policy, from, to], |row| row.get::<_, i64>(0))?
+            .try_for_each(|at| {
+                *counts.entry(at?.div_euclid(per.as_micros())).or_default() += 1;
+                Ok(())
+            })
+    };
+    read().map_err(|error: rusqlite::Error| txn.fail(error))?;
+    Ok(counts)
+}
+
+fn recounted(
+    txn: &Txn<'_>,
+    policy: &str,
+    per: Span,
+    first: i64,
+    last: i64,
+    limit: u32,
+) -> Result<Vec<WindowFill>, StoreError> {
+    let counts = count_slots(txn, policy, per, first, last)?.into_iter();
+    let fills = counts.map(|(number, count)| WindowFill { number, count });
+    Ok(fills.take(limit as usize).collect())
+}
+
+/// The schedule of a policy, following the plan that is in force now.
+fn book<'b>(
+    txn: &mut Txn<'_>,
+    books: &'b mut Books,
+    ask: &ScheduleAsk,
+) -> Result<&'b mut Schedule, StoreError> {
+    let ScheduleAsk { policy, plan, retention, .. } = ask;
+    let kept = kept_per(txn, policy)?;
+    let note = |txn: &mut Txn<'_>| {
+        txn.write(
+            "insert into schedule (policy, per, retention) values (?1, ?2, ?3) \
+             on conflict (policy) do update set per = excluded.per, retention = excluded.retention \
+             where per <> excluded.per or retention <> excluded.retention",
+            vec![
+                policy.clone().into(),
+                plan.per().as_micros().into(),
+                retention.as_micros().into(),
+            ],
+        );
+    };
+    if kept.is_some_and(|per| per != plan.per()) {
+        let rebuilt = rebuild(txn, policy, plan)?;
+        note(txn);
+        books.insert(policy.clone(), rebuilt);
+    } else if !books.contains_key(policy) {
+        note(txn);
+        let loaded = load(txn, policy, plan.clone())?;
+        books.insert(policy.clone(), loaded);
+    }
+    let schedule = books.get_mut(policy).expect("it was just put there");
+    if schedule.plan() != plan {
+        note(txn);
+        schedule.set_plan(plan.clone()).expect("per is what was kept");
+    }
+    Ok(schedule)
+}
+
+/// After `per` changed: every slot counts where it now falls.
+fn rebuild(txn: &mut Txn<'_>, policy: &str, plan: &Plan) -> Result<Schedule, StoreError> {
+    let mut states: BTreeMap<i64, WindowState> = BTreeMap::new();
+    let mut read = || {
+        txn.read()
+            .prepare_cached(
+                "select s.scheduled_at, s.per, s.position from slot s where s.policy = ?1 \
+                 and not exists (select 1 from slot_cancel c where c.event_id = s.event_id)",
+            )?
+            .query_map(params![policy], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)))?
+            .try_for_each(|slot| {
+                let (at, per, position): (i64, i64, i64) = slot?;
+                let state = states.entry(at.div_euclid(plan.per().as_micros())).or_default();
+                if per == plan.per().as_micros() {
+                    state.taken.insert(position.cast_unsigned());
+                } else {
+                    state.guests += 1;
+                }
+                Ok(())
+            })
+    };
+    read().map_err(|error: rusqlite::Error| txn.fail(error))?;
+    txn.write("delete from slot_window where policy = ?1", vec![policy.to_owned().into()]);
+    for (number, state) in &states {
+        put_window(txn, policy, *number, Some(state));
+    }
+    Ok(Schedule::load(plan.clone(), states))
+}
+
+fn load(txn: &Txn<'_>, policy: &str, plan: Plan) -> Result<Schedule, StoreError> {
+    Ok(Schedule::load(plan, windows(txn, policy, i64::MIN, i64::MAX, i64::MAX)?))
+}
+
+fn windows(
+    txn: &Txn<'_>,
+    policy: &str,
+    first: i64,
+    last: i64,
+    limit: i64,
+) -> Result<Vec<(i64, WindowState)>, StoreError> {
+    let read = || {
+        txn.read()
+            .prepare_cached(
+                "select number, state from slot_window \
+                 where policy = ?1 and number between ?2 and ?3 order by number limit ?4",
+            )?
+            .query_map(params![policy, first, last, limit], |row| {
+                Ok((row.get(0)?, row.get::<_, Vec<u8>>(1)?))
+            })?
+            .collect::<Result<Vec<(i64, Vec<u8>)>, _>>()
+    };
+    let decoded = read().map_err(|error| txn.fail(error))?.into_iter().map(|(number, bytes)| {
+        let state = WindowState::decode(&bytes);
+        state.map(|state| (number, state)).map_err(|_| damaged(txn.inner.place.path(), "a window"))
+    });
+    decoded.collect()
+}
+
+fn put_window(txn: &mut Txn<'_>, policy: &str, number: i64, state: Option<&WindowState>) {
+    match state {
+        Some(state) => txn.write(
+            "insert or replace into slot_window (policy, number, state) values (?1, ?2, ?3)",
+            vec![policy.to_owned().into(), number.into(), state.encode().into()],
+        ),
+        None => txn.write(
+            "delete from slot_window where policy = ?1 and number = ?2",
+            vec![policy.to_owned().into(), number.into()],
+        ),
+    }
+}
+
+fn kept_per(txn: &Txn<'_>, policy: &str) -> Result<Option<Span>, StoreError> {
+    Ok(kept(txn, policy)?.map(|(per, _)| per))
+}
+
+/// The length of a policy's windows, and how long its slots are kept.
+fn kept(txn: &Txn<'_>, policy: &str) -> Result<Option<(Span, Span)>, StoreError> {
+    let kept: Option<(i64, i64)> = txn
+        .read()
+        .prepare_cached("select per, retention from schedule where policy = ?1")
+        .and_then(|mut statement| {
+            statement.query_row(params![policy], |row| Ok((row.get(0)?, row.get(1)?))).optional()
+        })
+        .map_err(|error| txn.fail(error))?;
+    Ok(kept.and_then(|(per, retention)| Span::from_micros(per).zip(Span::from_micros(retention))))
+}
+
+fn find(txn: &Txn<'_>, event_id: &str) -> Result<Option<Slot>, StoreError> {
+    txn.read()
+        .prepare_cached(&format!("select {SLOT} where s.event_id = ?1"))
+        .and_then(|mut statement| statement.query_row(params![event_id], slot_row).optional())
+        .map_err(|error| txn.fail(error))
+}
+
+fn slot_row(row: &Row<'_>) -> rusqlite::Result<Slot> {
+    Ok(Slot {
+        event_id: row.get(0)?,
+        policy: row.get(1)?,
+        version: row.get::<_, i64>(2)?.cast_unsigned(),
+        requested_at: Instant::from_micros(row.get(3)?),
+        is_requested_by_caller: row.get(4)?,
+        scheduled_at: Instant::from_micros(row.get(5)?),
+        per: Span::from_micros(row.get(6)?).unwrap_or(Span::from_secs(1)),
+        position: row.get::<_, i64>(7)?.cast_unsigned(),
+        created_at: Instant::from_micros(row.get(8)?),
+        cancelled_at: row.get::<_, Option<i64>>(9)?.map(Instant::from_micros),
+    })
+}
+
+/// Slots whose policy's retention is over, and their windows: a few at a time.
+pub(crate) const REMOVE_OLD: [&str; 3] = [
+    "delete from slot where event_id in (select s.event_id from slot s \
+     join schedule k on k.policy = s.policy where s.scheduled_at < ?1 - k.retention limit ?2)",
+    "delete from slot_cancel where event_id in (select c.event_id from slot_cancel c \
+     where c.cancelled_at < ?1 and not exists \
+     (select 1 from slot s where s.event_id = c.event_id) limit ?2)",
+    "delete from slot_window where (policy, number) in (select w.policy, w.number \
+     from slot_window w join schedule k on k.policy = w.policy \
+     where (w.number + 1) * k.per < ?1 - k.retention limit ?2)",
+];
