@@ -1,0 +1,126 @@
+//! Connecting, with TLS where the URL asks for it.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::crypto::{CryptoProvider, verify_tls12_signature, verify_tls13_signature};
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
+use rustls::{ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme};
+use tokio_postgres::{CancelToken, Client};
+use tokio_postgres_rustls::MakeRustlsConnect;
+use tollgate_core::store::{StoreError, StoreErrorKind};
+
+use crate::error::{failed, timed_out};
+use crate::settings::{Settings, Verify};
+
+/// Makes connections. Cheap to clone.
+#[derive(Clone)]
+pub(crate) struct Connector {
+    client: tokio_postgres::Config,
+    tls: MakeRustlsConnect,
+}
+
+impl Connector {
+    pub(crate) fn new(settings: &Settings) -> Result<Self, StoreError> {
+        let tls = MakeRustlsConnect::new(tls_config(&settings.verify)?);
+        Ok(Self { client: settings.client.clone(), tls })
+    }
+
+    /// A connection, driven by a task of its own until it is dropped.
+    pub(crate) async fn connect(&self, within: Duration) -> Result<Client, StoreError> {
+        let connecting = self.client.connect(self.tls.clone());
+        let (client, connection) = tokio::time::timeout(within, connecting)
+            .await
+            .map_err(|_| timed_out())?
+            .map_err(|error| failed("PostgreSQL cannot be reached", error))?;
+        tokio::spawn(async move {
+            if let Err(error) = connection.await {
+                tracing::debug!(%error, "a connection to PostgreSQL ended");
+            }
+        });
+        Ok(client)
+    }
+
+    /// Asks the server to give up what an abandoned connection is doing.
+    pub(crate) fn cancel(&self, token: CancelToken, within: Duration) {
+        let tls = self.tls.clone();
+        tokio::spawn(async move {
+            let _ = tokio::time::timeout(within, token.cancel_query(tls)).await;
+        });
+    }
+}
+
+fn tls_config(verify: &Verify) -> Result<ClientConfig, StoreError> {
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let builder = ClientConfig::builder_with_provider(provider.clone())
+        .with_safe_default_protocol_versions()
+        .map_err(|error| unusable("TLS cannot be set up", error))?;
+    Ok(match verify {
+        Verify::No => builder
+            .dangerous()
+            .with_custom_certificate_verifier(Arc::new(AnyServer(provider)))
+            .with_no_client_auth(),
+        Verify::Yes { authorities: None } => {
+            let roots = webpki_roots::TLS_SERVER_ROOTS.iter().cloned().collect::<RootCertStore>();
+            builder.with_root_certificates(roots).with_no_client_auth()
+        }
+        Verify::Yes { authorities: Some(path) } => {
+            let mut roots = RootCertStore::empty();
+            let what = format!("sslrootcert={}: no certificates can be read", path.display());
+            let certificates = CertificateDer::pem_file_iter(path)
+                .and_then(Iterator::collect::<Result<Vec<_>, _>>)
+                .map_err(|error| unusable(&what, error))?;
+            for certificate in certificates {
+                roots.add(certificate).map_err(|error| unusable(&what, error))?;
+            }
+            builder.with_root_certificates(roots).with_no_client_auth()
+        }
+    })
+}
+
+fn unusable(what: &str, error: impl std::error::Error + Send + Sync + 'static) -> StoreError {
+    StoreError::new(StoreErrorKind::Unavailable, format!("{what}: {error}")).with_source(error)
+}
+
+/// Encrypts to whoever answers, as libpq does for `prefer` and `require`.
+#[derive(Debug)]
+struct AnyServer(Arc<CryptoProvider>);
+
+impl ServerCertVerifier for AnyServer {
+    fn verify_server_cert(
+        &self,
+        _: &CertificateDer<'_>,
+        _: &[CertificateDer<'_>],
+        _: &ServerName<'_>,
+        _: &[u8],
+        _: UnixTime,
+    ) -> Result<ServerCertVerified, rustls::Error> {
+        Ok(ServerCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signed: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        let algorithms = &self.0.signature_verification_algorithms;
+        verify_tls12_signature(message, certificate, signed, algorithms)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signed: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        let algorithms = &self.0.signature_verification_algorithms;
+        verify_tls13_signature(message, certificate, signed, algorithms)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.0.signature_verification_algorithms.supported_schemes()
+    }
+}

@@ -1,0 +1,203 @@
+//! Applies decisions in PostgreSQL, in groups, exact for many instances.
+//!
+//! Checks that arrive while a batch is in flight form the next one. A batch locks its keys in
+//! sorted order, reads the database's clock and the epoch of the catalogue behind the locks,
+//! decides in memory with the core, writes once and commits once. Deliberately absent: anything
+//! that a session must remember between transactions, so that PgBouncer can stand in between.
+
+mod batch;
+mod catalogue;
+mod clerk;
+mod connect;
+mod engine;
+mod error;
+mod job;
+mod lane;
+mod migrate;
+mod once;
+mod session;
+mod settings;
+mod shield;
+mod slots;
+mod sweep;
+mod time;
+
+use std::hash::BuildHasher;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::time::Duration;
+
+use tokio::sync::{mpsc, oneshot};
+use tokio::task::JoinHandle;
+use tokio_postgres::Client;
+use tollgate_core::store::{
+    Ask, Checked, Clock, Decided, Once, SpendId, Stats, StatsReading, StoreError, StoreErrorKind,
+};
+use tollgate_core::{Instant, Intent};
+
+pub use migrate::doors;
+pub use settings::{BadUrl, Settings};
+
+use clerk::Clerk;
+use connect::Connector;
+use engine::Engine;
+use error::{closed, timed_out};
+use job::{Answer, Back, Job, Render, Request, Work};
+use lane::Lane;
+use session::Statements;
+use shield::Shield;
+use time::Time;
+
+/// The PostgreSQL store. Every instance on the same database and schema shares its counts.
+pub struct Postgres {
+    inner: Arc<Inner>,
+    lanes: Vec<mpsc::Sender<Job>>,
+    clerk: mpsc::Sender<clerk::Errand>,
+    hasher: foldhash::fast::FixedState,
+    sweeper: JoinHandle<()>,
+    /// Last: it ends what the others wait for.
+    _engine: Engine,
+}
+
+pub(crate) struct Inner {
+    settings: Settings,
+    connector: Connector,
+    statements: Statements,
+    time: Time,
+    shield: Shield,
+    stats: Stats,
+    /// About how many keys the database holds.
+    keys: AtomicU64,
+    /// Names this run in receipts.
+    run: u64,
+    sequence: AtomicU64,
+    /// For everything but checks and refunds.
+    desk: tokio::sync::Mutex<Option<Client>>,
+    closed: AtomicBool,
+}
+
+impl std::fmt::Debug for Postgres {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Postgres")
+            .field("schema", &self.inner.settings.schema)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Postgres {
+    /// Connects, and brings the schema up to date. `clock` replaces the database's: for tests.
+    pub async fn open(
+        settings: Settings,
+        clock: Option<Arc<dyn Clock>>,
+    ) -> Result<Self, StoreError> {
+        let run = getrandom::u64().map_err(|error| {
+            StoreError::new(StoreErrorKind::Unavailable, "the system gave no random bytes")
+                .with_source(error)
+        })?;
+        let connector = Connector::new(&settings)?;
+        let inner = Arc::new(Inner {
+            connector,
+            statements: Statements::new(&settings),
+            time: Time::new(clock),
+            shield: Shield::default(),
+            stats: Stats::default(),
+            keys: AtomicU64::new(0),
+            run,
+            sequence: AtomicU64::new(0),
+            desk: tokio::sync::Mutex::default(),
+            closed: AtomicBool::new(false),
+            settings,
+        });
+        inner.migrate().await?;
+        let engine = Engine::start()?;
+        let lanes = (0..inner.settings.lanes)
+            .map(|_| {
+                let (sender, queue) = mpsc::channel(inner.settings.queue);
+                engine.handle.spawn(Lane::run(inner.clone(), queue));
+                sender
+            })
+            .collect();
+        let (clerk, errands) = mpsc::channel(inner.settings.queue);
+        engine.handle.spawn(Clerk::new(inner.clone()).run(errands));
+        let sweeper = engine.handle.spawn(sweep::run(inner.clone()));
+        // The same key must always find the same lane.
+        let hasher = foldhash::fast::FixedState::default();
+        Ok(Self { inner, lanes, clerk, hasher, sweeper, _engine: engine })
+    }
+
+    /// Decides. An allowed answer comes after it is committed.
+    pub async fn check(&self, ask: &Ask<'_>) -> Result<Checked<Decided>, StoreError> {
+        if ask.intent == Intent::Spend && self.inner.settings.shield {
+            let now = self.inner.time.steady_micros();
+            if let Some(decision) = self.inner.shield.repeat(ask, now) {
+                self.inner.stats.shielded();
+                return Ok(Checked::Decided(Decided { decision, spent: None }));
+            }
+        }
+        let lane = ask.claims.get(ask.crux).map_or(&[][..], |keyed| keyed.key);
+        let work = Work::Check { ask: ask.to_owned(), intent: ask.intent };
+        match self.submit(lane, Request { work, once: None }, None).await? {
+            Answer::Checked(Checked::Decided(Once::Fresh(decided))) => {
+                Ok(Checked::Decided(decided))
+            }
+            Answer::Checked(Checked::Stale(epoch)) => Ok(Checked::Stale(epoch)),
+            other => unreachable!("a check without an idempotency key is answered by {other:?}"),
+        }
+    }
+
+    /// About what the database's clock shows.
+    pub fn now(&self) -> Instant {
+        self.inner.time.now()
+    }
+
+    /// Every call has its answer, or an error, by then.
+    pub fn deadline(&self) -> Duration {
+        self.inner.settings.deadline
+    }
+
+    pub fn stats(&self) -> StatsReading {
+        let keys = self.inner.keys.load(Relaxed);
+        self.inner.stats.read(usize::try_from(keys).unwrap_or(usize::MAX))
+    }
+
+    /// Later calls answer with an error. Everything answered is committed already.
+    pub fn close(&self) {
+        self.inner.closed.store(true, Relaxed);
+        self.sweeper.abort();
+    }
+
+    /// Puts a request into the lane of `key` and waits for its answer, up to the deadline.
+    async fn submit(
+        &self,
+        key: &[u8],
+        request: Request,
+        render: Option<Render>,
+    ) -> Result<Answer, StoreError> {
+        if self.inner.closed.load(Relaxed) {
+            return Err(closed());
+        }
+        let lane = self.hasher.hash_one(key) % self.lanes.len() as u64;
+        let lane = &self.lanes[usize::try_from(lane).expect("less than the number of lanes")];
+        let (reply, answer) = oneshot::channel();
+        let job = Job { request, back: Back { reply, render } };
+        let answered = async {
+            lane.send(job).await.map_err(|_| closed())?;
+            answer.await.map_err(|_| closed())?
+        };
+        tokio::time::timeout(self.inner.settings.deadline, answered)
+            .await
+            .unwrap_or_else(|_| Err(timed_out()))
+    }
+}
+
+impl Drop for Postgres {
+    fn drop(&mut self) {
+        self.close();
+    }
+}
+
+impl Inner {
+    fn next_spend_id(&self) -> SpendId {
+        SpendId { run: self.run, sequence: self.sequence.fetch_add(1, Relaxed) }
+    }
+}

@@ -1,0 +1,79 @@
+//! What happens once: refunds, and requests under an idempotency key.
+
+use tollgate_core::Intent;
+use tollgate_core::store::{
+    Checked, Decided, Once, OnceKey, OwnedAsk, Receipt, Record, Refunded, StoreError,
+};
+
+use crate::Postgres;
+use crate::job::{Answer, Effect, Render, Request, Work};
+
+impl Postgres {
+    /// Decides unless `once` has an answer already. What is allowed is recorded with `body`, in
+    /// the transaction that counts it.
+    pub async fn check_once(
+        &self,
+        once: OnceKey,
+        ask: OwnedAsk,
+        body: impl FnOnce(&Decided) -> Vec<u8> + Send + 'static,
+    ) -> Result<Checked<Once<Decided>>, StoreError> {
+        let lane = ask.claims.get(ask.crux).map_or(Vec::new(), |claim| claim.key.clone());
+        let work = Work::Check { ask, intent: Intent::Spend };
+        let render: Render = Box::new(move |effect| match effect {
+            Effect::Decided(decided) => body(decided),
+            Effect::Refunded(_) => unreachable!("a check refunds nothing"),
+        });
+        match self.submit(&lane, Request { work, once: Some(once) }, Some(render)).await? {
+            Answer::Checked(checked) => Ok(checked),
+            other => unreachable!("a check is answered by {other:?}"),
+        }
+    }
+
+    /// The answer recorded under `once`, if there is one.
+    pub async fn find_once(&self, once: OnceKey) -> Result<Option<Record>, StoreError> {
+        let lane = once.id.clone();
+        let request = Request { work: Work::Find, once: Some(once) };
+        match self.submit(&lane, request, None).await? {
+            Answer::Found(record) => Ok(record),
+            other => unreachable!("a look-up is answered by {other:?}"),
+        }
+    }
+
+    /// Gives a receipt's spend back, the first time it is asked.
+    pub async fn refund(&self, receipt: Receipt) -> Result<Refunded, StoreError> {
+        match self.give_back(receipt, None, None).await? {
+            Once::Fresh(refunded) => Ok(refunded),
+            Once::Replay(_) => unreachable!("without an idempotency key nothing is replayed"),
+        }
+    }
+
+    /// The same under an idempotency key: a refund that was done is replayed.
+    pub async fn refund_once(
+        &self,
+        once: OnceKey,
+        receipt: Receipt,
+        body: impl FnOnce(Refunded) -> Vec<u8> + Send + 'static,
+    ) -> Result<Once<Refunded>, StoreError> {
+        let render: Render = Box::new(move |effect| match effect {
+            Effect::Refunded(refunded) => body(refunded),
+            Effect::Decided(_) => unreachable!("a refund decides nothing"),
+        });
+        self.give_back(receipt, Some(once), Some(render)).await
+    }
+
+    async fn give_back(
+        &self,
+        receipt: Receipt,
+        once: Option<OnceKey>,
+        render: Option<Render>,
+    ) -> Result<Once<Refunded>, StoreError> {
+        // Shared keys are the shortest: nobody's values stand in them.
+        let lane = receipt.spends.iter().map(|(key, _)| key).min_by_key(|key| key.len());
+        let lane = lane.cloned().unwrap_or_default();
+        let request = Request { work: Work::Refund(receipt), once };
+        match self.submit(&lane, request, render).await? {
+            Answer::Refunded(refunded) => Ok(refunded),
+            other => unreachable!("a refund is answered by {other:?}"),
+        }
+    }
+}

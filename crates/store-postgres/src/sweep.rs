@@ -1,0 +1,129 @@
+//! Removes what no longer matters: in small steps, off the hot path, one instance at a time.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
+
+use tokio_postgres::Client;
+use tokio_postgres::types::{ToSql, Type};
+use tollgate_core::store::StoreError;
+
+use crate::error::failed;
+use crate::{Inner, Postgres};
+
+/// Rows looked at in one transaction.
+const ROWS_PER_STEP: i32 = 1000;
+/// Between steps while a walk through the keys is under way.
+const BETWEEN_STEPS: Duration = Duration::from_millis(50);
+/// Between walks, and between tries to be the one who sweeps.
+const BETWEEN_WALKS: Duration = Duration::from_secs(5);
+
+/// Slots whose policy's retention is over, their cancels and their windows.
+const REMOVE_OLD_SLOTS: [&str; 3] = [
+    "delete from tollgate.slot where event_id in ( \
+         select s.event_id from tollgate.schedule k join tollgate.slot s on s.policy = k.policy \
+         and s.scheduled_at < $1 - k.retention \
+         limit $2 for update of s skip locked)",
+    "delete from tollgate.slot_cancel where event_id in ( \
+         select c.event_id from tollgate.slot_cancel c \
+         where c.cancelled_at < $1 and not exists \
+         (select from tollgate.slot s where s.event_id = c.event_id) \
+         limit $2 for update of c skip locked)",
+    "delete from tollgate.slot_window where (policy, number) in ( \
+         select w.policy, w.number from tollgate.schedule k \
+         join tollgate.slot_window w on w.policy = k.policy \
+         and w.number < ($1 - k.retention) / k.per \
+         limit $2 for update of w skip locked)",
+];
+
+/// Where a walk through the keys stands.
+enum Walk {
+    After(Vec<u8>),
+    Done,
+    /// Another instance sweeps.
+    NotOurs,
+}
+
+/// Sweeps for as long as the store is open.
+pub(crate) async fn run(inner: Arc<Inner>) {
+    let mut client: Option<Client> = None;
+    let mut after = Vec::new();
+    loop {
+        tokio::time::sleep(if after.is_empty() { BETWEEN_WALKS } else { BETWEEN_STEPS }).await;
+        after = match inner.sweep_step(&mut client, &after).await {
+            Ok(Walk::After(key)) => key,
+            Ok(Walk::Done | Walk::NotOurs) => Vec::new(),
+            Err(error) => {
+                tracing::debug!(%error, "sweeping waits");
+                client = None;
+                Vec::new()
+            }
+        };
+    }
+}
+
+impl Postgres {
+    /// Removes every key that is idle now, instead of in passing.
+    pub async fn sweep(&self) -> Result<(), StoreError> {
+        let mut client = None;
+        let mut after = Vec::new();
+        loop {
+            match self.inner.sweep_step(&mut client, &after).await? {
+                Walk::After(key) => after = key,
+                Walk::Done => return Ok(()),
+                Walk::NotOurs => tokio::time::sleep(BETWEEN_STEPS).await,
+            }
+        }
+    }
+}
+
+impl Inner {
+    async fn sweep_step(
+        &self,
+        client: &mut Option<Client>,
+        after: &[u8],
+    ) -> Result<Walk, StoreError> {
+        let client = match client {
+            Some(client) if !client.is_closed() => client,
+            _ => client.insert(self.connector.connect(self.settings.deadline).await?),
+        };
+        self.sweep_rows(client, after).await.map_err(|error| failed("sweeping failed", error))
+    }
+
+    async fn sweep_rows(
+        &self,
+        client: &Client,
+        after: &[u8],
+    ) -> Result<Walk, tokio_postgres::Error> {
+        client
+            .batch_execute(
+                "begin isolation level read committed; \
+                 set local lock_timeout = 1000; set local statement_timeout = 5000",
+            )
+            .await?;
+        let one_at_a_time = "select pg_try_advisory_xact_lock(hashtextextended($1, 0))";
+        let name = format!("tollgate sweep {}", self.settings.schema);
+        let ours = self.query(client, one_at_a_time, &[(&name, Type::TEXT)]).await?;
+        if !ours.first().is_some_and(|row| row.get(0)) {
+            client.batch_execute("rollback").await?;
+            return Ok(Walk::NotOurs);
+        }
+        let parameters: [(&(dyn ToSql + Sync), Type); 3] = [
+            (&after, Type::BYTEA),
+            (&ROWS_PER_STEP, Type::INT4),
+            (&self.time.to_sweep_by(), Type::INT8),
+        ];
+        let sql = "select last_key, swept_at, keys from tollgate.sweep_step($1, $2, $3)";
+        let rows = self.query(client, sql, &parameters).await?;
+        let old: [(&(dyn ToSql + Sync), Type); 2] =
+            [(&self.time.now().as_micros(), Type::INT8), (&ROWS_PER_STEP, Type::INT4)];
+        for sql in REMOVE_OLD_SLOTS {
+            self.query(client, sql, &old).await?;
+        }
+        client.batch_execute("commit").await?;
+        let Some(row) = rows.first() else { return Ok(Walk::Done) };
+        self.time.raise_swept_at(row.get(1));
+        self.keys.store(row.get::<_, i64>(2).max(0).cast_unsigned(), Relaxed);
+        Ok(row.get::<_, Option<Vec<u8>>>(0).map_or(Walk::Done, Walk::After))
+    }
+}

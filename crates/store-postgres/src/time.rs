@@ -1,0 +1,71 @@
+//! The one place of this crate that reads time on this machine.
+//!
+//! Decisions use the database's clock, read behind the locks. Between decisions the same clock is
+//! carried forward here by the machine's steady one.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering::Relaxed};
+
+use tollgate_core::Instant;
+use tollgate_core::store::Clock;
+
+#[derive(Debug)]
+pub(crate) struct Time {
+    /// Tests say what time it is.
+    injected: Option<Arc<dyn Clock>>,
+    started: std::time::Instant,
+    /// From the steady clock to the database's.
+    offset_micros: AtomicI64,
+    /// As last seen: nothing may be decided before it.
+    swept_at_micros: AtomicI64,
+}
+
+impl Time {
+    pub(crate) fn new(injected: Option<Arc<dyn Clock>>) -> Self {
+        Self {
+            injected,
+            started: std::time::Instant::now(),
+            offset_micros: AtomicI64::new(0),
+            swept_at_micros: AtomicI64::new(i64::MIN),
+        }
+    }
+
+    /// Goes on whatever the database's clock does: for measuring how long ago something was.
+    pub(crate) fn steady_micros(&self) -> i64 {
+        match &self.injected {
+            Some(clock) => clock.now().as_micros(),
+            None => i64::try_from(self.started.elapsed().as_micros()).unwrap_or(i64::MAX),
+        }
+    }
+
+    /// The database's clock was just read. What to decide by.
+    pub(crate) fn read(&self, database_micros: i64, swept_at_micros: i64) -> Instant {
+        self.raise_swept_at(swept_at_micros);
+        let micros = match &self.injected {
+            Some(clock) => clock.now().as_micros(),
+            None => {
+                self.offset_micros.store(database_micros - self.steady_micros(), Relaxed);
+                database_micros
+            }
+        };
+        Instant::from_micros(micros.max(swept_at_micros))
+    }
+
+    pub(crate) fn raise_swept_at(&self, micros: i64) {
+        self.swept_at_micros.fetch_max(micros, Relaxed);
+    }
+
+    /// About what the database's clock shows.
+    pub(crate) fn now(&self) -> Instant {
+        let micros = match &self.injected {
+            Some(clock) => clock.now().as_micros(),
+            None => self.steady_micros().saturating_add(self.offset_micros.load(Relaxed)),
+        };
+        Instant::from_micros(micros.max(self.swept_at_micros.load(Relaxed)))
+    }
+
+    /// What to sweep by: `None` is the database's own clock.
+    pub(crate) fn to_sweep_by(&self) -> Option<i64> {
+        self.injected.as_ref().map(|clock| clock.now().as_micros())
+    }
+}
