@@ -35,14 +35,14 @@ pub enum FilePolicy {
 
 impl Live {
     pub(crate) fn from_catalogue(catalogue: Catalogue) -> Result<Self, Error> {
-        let Catalogue { policies, overrides, tokens, .. } = catalogue;
+        let Catalogue { epoch, policies, overrides, tokens, secret: _ } = catalogue;
         let is_new = policies.is_empty();
-        let mut live = Self { overrides, tokens, is_new, ..Self::default() };
+        let mut live = Self { overrides, tokens, is_new, epoch, ..Self::default() };
         for stored in policies {
             if let Some(document) = &stored.document {
                 let policy = read_stored(&stored.name, document)?;
                 let (version, from) = (stored.version, stored.created_at);
-                let compiled = Compiled::new(policy, version, from, &live.overrides);
+                let compiled = Compiled::new(policy, version, from, Some(epoch), &live.overrides);
                 live.policies.insert(stored.name, Arc::new(compiled));
             }
         }
@@ -67,6 +67,7 @@ impl Tollgate {
     }
 
     async fn apply_locked(&self, policy: &Policy, by: &str) -> Result<Applied, Error> {
+        self.reload_if_shared().await?;
         let before = self.policy(policy.name()).ok();
         let document = policy.document().to_string();
         let name = policy.name().to_owned();
@@ -101,6 +102,7 @@ impl Tollgate {
     /// Takes a policy out of force. Its versions and counts are kept.
     pub async fn delete_policy(&self, name: &str, by: &str) -> Result<(), Error> {
         let _changing = self.shared.changing.lock().await;
+        self.reload_if_shared().await?;
         self.policy(name)?;
         self.shared.store.put_policy(name.to_owned(), None, by.to_owned()).await?;
         self.reload_locked().await
@@ -142,6 +144,7 @@ impl Tollgate {
             return Err(Error::BadOverride(BadSubject { field: "max".into(), message }));
         }
         let _changing = self.shared.changing.lock().await;
+        self.reload_if_shared().await?;
         let (values, shown) = self.override_key(policy, limit, subject)?;
         let change = Override {
             policy: policy.to_owned(),
@@ -165,6 +168,7 @@ impl Tollgate {
         subject: Attributes<'_>,
     ) -> Result<bool, Error> {
         let _changing = self.shared.changing.lock().await;
+        self.reload_if_shared().await?;
         let (values, _) = self.override_key(policy, limit, subject)?;
         let (policy, limit) = (policy.to_owned(), limit.to_owned());
         let removed = self.shared.store.delete_override(policy, limit, values).await?;
@@ -253,7 +257,12 @@ impl Tollgate {
         self.reload_locked().await
     }
 
-    async fn reload_locked(&self) -> Result<(), Error> {
+    /// A change is made on top of what other instances made.
+    async fn reload_if_shared(&self) -> Result<(), Error> {
+        if self.shared.store.is_shared() { self.reload_locked().await } else { Ok(()) }
+    }
+
+    pub(crate) async fn reload_locked(&self) -> Result<(), Error> {
         let catalogue = self.shared.store.catalogue().await?;
         self.shared.live.store(Arc::new(Live::from_catalogue(catalogue)?));
         Ok(())

@@ -7,8 +7,8 @@
 use std::collections::HashMap;
 
 use smallvec::SmallVec;
-use tollgate_core::store::{KeyedClaim, Override};
-use tollgate_core::{Claim, INLINE_LIMITS, Instant, Limit, Quota, Rule, Window};
+use tollgate_core::store::{Ask, KeyedClaim, Override};
+use tollgate_core::{Claim, Cost, INLINE_LIMITS, Instant, Intent, Limit, Quota, Rule, Window};
 
 use crate::error::BadSubject;
 use crate::policy::{MAX_LIMITS, Policy};
@@ -25,6 +25,10 @@ pub struct Compiled {
     policy: Policy,
     version: u64,
     effective_from: Instant,
+    /// Of the catalogue it was read from; `None` if it is stored nowhere.
+    epoch: Option<u64>,
+    /// The limit whose key all requests share, or else the first.
+    crux: usize,
     limits: Vec<CompiledLimit>,
 }
 
@@ -100,6 +104,7 @@ impl Compiled {
         policy: Policy,
         version: u64,
         effective_from: Instant,
+        epoch: Option<u64>,
         overrides: &[Override],
     ) -> Self {
         let limits = policy
@@ -125,7 +130,8 @@ impl Compiled {
                     .collect(),
             })
             .collect();
-        Self { policy, version, effective_from, limits }
+        let crux = policy.limits().iter().position(|limit| limit.by.is_empty()).unwrap_or(0);
+        Self { policy, version, effective_from, epoch, crux, limits }
     }
 
     pub fn policy(&self) -> &Policy {
@@ -139,6 +145,22 @@ impl Compiled {
 
     pub fn effective_from(&self) -> Instant {
         self.effective_from
+    }
+
+    /// A request of this policy.
+    #[inline]
+    pub(crate) fn ask<'a>(
+        &self,
+        intent: Intent,
+        cost: Cost,
+        claims: &'a [KeyedClaim<'a>],
+    ) -> Ask<'a> {
+        let durability = self.policy.durability();
+        Ask { intent, cost, durability, epoch: self.epoch, crux: self.crux, claims }
+    }
+
+    pub(crate) fn epoch(&self) -> Option<u64> {
+        self.epoch
     }
 
     /// Limits of `self` that count anew if it replaces `before`.

@@ -24,6 +24,13 @@ pub enum Error {
     KeyReused,
     BadPolicy(InvalidPolicy),
     BadOverride(BadSubject),
+    /// An event that cannot have a slot.
+    BadEvent(BadSubject),
+    /// The policy is not one that events can be scheduled by.
+    NotASchedule {
+        policy: String,
+        why: String,
+    },
     /// A store URL that cannot be understood.
     BadStoreUrl(String),
     /// The store could not answer, and the policy says to refuse then.
@@ -45,8 +52,11 @@ impl fmt::Display for Error {
             Self::NoSuchLimit { policy, limit } => {
                 write!(f, "policy {policy:?} has no limit {limit:?}")
             }
-            Self::BadSubject(bad) | Self::BadOverride(bad) => {
+            Self::BadSubject(bad) | Self::BadOverride(bad) | Self::BadEvent(bad) => {
                 write!(f, "{} {}", bad.field, bad.message)
+            }
+            Self::NotASchedule { policy, why } => {
+                write!(f, "policy {policy:?} cannot schedule events: a schedule {why}")
             }
             Self::ZeroCost => f.write_str("cost must be at least 1; to ask without spending, peek"),
             Self::BadReceipt => f.write_str("this is not a receipt that this store gave"),

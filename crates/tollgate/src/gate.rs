@@ -4,9 +4,9 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use arc_swap::ArcSwap;
-use tollgate_core::store::{Clock, Override, Refunded, Token};
+use tollgate_core::store::{Clock, Override, Refunded, StatsReading, Token};
 use tollgate_core::{Decision, Instant, Intent};
-use tollgate_store_embedded::{StatsReading, SystemClock};
+use tollgate_store_embedded::SystemClock;
 
 use crate::answer::Answer;
 use crate::compiled::Compiled;
@@ -14,6 +14,7 @@ use crate::error::Error;
 use crate::limiter::{Limiter, Local};
 use crate::policy::Policy;
 use crate::receipt;
+use crate::refresh::Refreshes;
 use crate::secret::Keyed;
 use crate::store::{self, Store};
 use crate::subject::Attributes;
@@ -31,6 +32,8 @@ pub(crate) struct Shared {
     pub(crate) live: ArcSwap<Live>,
     /// One change of the catalogue at a time, so that a reload never goes back.
     pub(crate) changing: tokio::sync::Mutex<()>,
+    /// How often the epoch was asked for, to share the answers.
+    pub(crate) refreshes: Refreshes,
     pub(crate) signer: Keyed,
     pub(crate) privacy: Keyed,
     pub(crate) local: Local,
@@ -44,24 +47,37 @@ pub(crate) struct Live {
     pub(crate) tokens: Vec<Token>,
     /// No policy was ever stored, not even one since deleted.
     pub(crate) is_new: bool,
+    pub(crate) epoch: u64,
 }
 
 impl Tollgate {
-    /// Opens a store by URL: `memory:` or `sqlite:PATH`.
+    /// Opens a store by URL: `memory:`, `sqlite:PATH` or `postgres://USER@HOST/DATABASE`.
     pub async fn open(url: &str) -> Result<Self, Error> {
-        Self::open_with_clock(url, Arc::new(SystemClock)).await
+        Self::start(url, None).await
     }
 
-    /// The same by another clock than the machine's: for tests.
+    /// The same by another clock than the store's own: for tests.
     pub async fn open_with_clock(url: &str, clock: Arc<dyn Clock>) -> Result<Self, Error> {
-        let store = store::open(url, clock.clone())?;
+        Self::start(url, Some(clock)).await
+    }
+
+    async fn start(url: &str, clock: Option<Arc<dyn Clock>>) -> Result<Self, Error> {
+        let store = store::open(url, clock.clone()).await?;
+        let clock = clock.unwrap_or_else(|| Arc::new(SystemClock));
         let catalogue = store.catalogue().await?;
         let signer = Keyed::derive(&catalogue.secret, "receipt");
         let privacy = Keyed::derive(&catalogue.secret, "private attribute");
         let live = ArcSwap::from_pointee(Live::from_catalogue(catalogue)?);
-        let changing = tokio::sync::Mutex::default();
-        let local = Local::default();
-        let shared = Shared { store, clock, live, changing, signer, privacy, local };
+        let shared = Shared {
+            store,
+            clock,
+            live,
+            changing: tokio::sync::Mutex::default(),
+            refreshes: Refreshes::default(),
+            signer,
+            privacy,
+            local: Local::default(),
+        };
         Ok(Self { shared: Arc::new(shared) })
     }
 
@@ -72,7 +88,7 @@ impl Tollgate {
         subject: Attributes<'_>,
         cost: u32,
     ) -> Result<Answer, Error> {
-        self.shared.ask(&self.policy(policy)?, subject, cost, Intent::Spend).await
+        self.ask(policy, subject, cost, Intent::Spend).await
     }
 
     /// Might it happen now? Nothing is counted.
@@ -82,7 +98,7 @@ impl Tollgate {
         subject: Attributes<'_>,
         cost: u32,
     ) -> Result<Answer, Error> {
-        self.shared.ask(&self.policy(policy)?, subject, cost, Intent::Peek).await
+        self.ask(policy, subject, cost, Intent::Peek).await
     }
 
     /// A check without a runtime and without a receipt: see [`Limiter::check_blocking`].
@@ -92,12 +108,17 @@ impl Tollgate {
         subject: Attributes<'_>,
         cost: u32,
     ) -> Result<Decision, Error> {
-        let live = self.shared.live.load();
-        let policy =
-            live.policies.get(policy).ok_or_else(|| Error::NoSuchPolicy(policy.to_owned()))?;
-        let mut decision = Decision::blank();
-        self.shared.ask_blocking(policy, subject, cost, &mut decision)?;
-        Ok(decision)
+        if !self.shared.store.is_shared() {
+            let live = self.shared.live.load();
+            let found = live.policies.get(policy);
+            let compiled = found.ok_or_else(|| Error::NoSuchPolicy(policy.to_owned()))?;
+            let mut decision = Decision::blank();
+            if let Some(asked) = self.shared.ask_blocking(compiled, subject, cost, &mut decision) {
+                return asked.map(|()| decision);
+            }
+        }
+        let checked = self.check(policy, subject, cost);
+        self.shared.store.block_on(checked).map(|answer| answer.decision)
     }
 
     /// Gives back what a receipt's decision spent, the first time it is asked.
@@ -108,7 +129,7 @@ impl Tollgate {
 
     /// Checks against a policy value that is stored nowhere. It counts under the policy's name.
     pub fn limiter(&self, policy: Policy) -> Limiter {
-        let compiled = Compiled::new(policy, 0, Instant::MIN, &[]);
+        let compiled = Compiled::new(policy, 0, Instant::MIN, None, &[]);
         Limiter::new(self.shared.clone(), Arc::new(compiled))
     }
 
@@ -133,8 +154,8 @@ impl Tollgate {
     }
 
     /// Removes every key that is idle now, instead of in passing.
-    pub fn sweep(&self) {
-        self.shared.store.sweep();
+    pub async fn sweep(&self) -> Result<(), Error> {
+        Ok(self.shared.store.sweep().await?)
     }
 
     /// Makes everything decided durable and closes the store. Later calls answer with an error.

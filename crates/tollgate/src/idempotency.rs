@@ -1,14 +1,17 @@
 //! Requests under an idempotency key: decided once, then replayed.
 
-use tollgate_core::store::{Ask, Durability, Once, Record, Refunded};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Instant as Stopwatch;
+
+use tollgate_core::store::{Checked, Once, OnceKey, Record, Refunded};
 use tollgate_core::{Cost, Intent, Span};
-use tollgate_store_embedded::{OnceKey, OwnedAsk, OwnedClaim};
 
 use crate::answer::Answer;
 use crate::compiled::{Claims, Keys};
 use crate::error::Error;
 use crate::gate::Tollgate;
 use crate::receipt;
+use crate::refresh::{MAX_RELOADS, changing_too_fast};
 use crate::secret::sha256;
 use crate::subject::Attributes;
 
@@ -41,51 +44,72 @@ impl Tollgate {
         cost: u32,
         render: impl FnOnce(&Answer) -> Vec<u8> + Send + 'static,
     ) -> Result<OnceAnswer<Answer>, Error> {
-        let shared = &self.shared;
+        let started = self.shared.store.deadline().map(|_| Stopwatch::now());
         let once = self.once_key(key, &request_fingerprint(policy, subject, cost));
-        let fingerprint = once.fingerprint.clone();
+        // Called at most once, by whichever attempt decides.
+        let render = Arc::new(Mutex::new(Some(render)));
+        let mut asked = self.ask_once(&once, policy, subject, cost, render.clone()).await?;
+        for _ in 0..MAX_RELOADS {
+            let epoch = match asked {
+                Checked::Decided(answer) => return Ok(answer),
+                Checked::Stale(epoch) => epoch,
+            };
+            let again = async {
+                self.catch_up(epoch).await?;
+                self.ask_once(&once, policy, subject, cost, render.clone()).await
+            };
+            asked = self.in_time(started, again).await?;
+        }
+        Err(changing_too_fast())
+    }
+
+    async fn ask_once(
+        &self,
+        once: &OnceKey,
+        policy: &str,
+        subject: Attributes<'_>,
+        cost: u32,
+        render: Arc<Mutex<Option<impl FnOnce(&Answer) -> Vec<u8> + Send + 'static>>>,
+    ) -> Result<Checked<OnceAnswer<Answer>>, Error> {
+        let shared = &self.shared;
         let mut keys = Keys::new();
-        let policy = self.policy(policy).and_then(|policy| {
+        let policy = self.find_policy(policy).await.and_then(|policy| {
             policy.write_keys(subject, &shared.privacy, &mut keys)?;
             Ok(policy)
         });
         let policy = match policy {
             Ok(policy) => policy,
             // Even if the policy is gone or another by now, what was answered is answered again.
-            Err(error) => match shared.store.find_once(once).await? {
-                Some(record) => return replay(record, &fingerprint),
+            Err(error) => match shared.store.find_once(once.clone()).await? {
+                Some(record) => return replay(record, &once.fingerprint).map(Checked::Decided),
                 None => return Err(error),
             },
         };
         let cost = Cost::new(cost).ok_or(Error::ZeroCost)?;
         let mut claims = Claims::new();
         policy.write_claims(subject, &keys, &mut claims);
-        let owned = OwnedAsk {
-            cost,
-            claims: claims
-                .iter()
-                .map(|keyed| OwnedClaim {
-                    rule: keyed.claim.rule.clone(),
-                    quota: *keyed.claim.quota,
-                    shadow: keyed.claim.shadow,
-                    key: keyed.key.to_vec(),
-                })
-                .collect(),
-        };
+        let ask = policy.ask(Intent::Spend, cost, &claims);
         let body = {
             let (policy, keys, signer) = (policy.clone(), keys.clone(), shared.signer.clone());
-            move |decided: &_| render(&Answer::new(policy, Clone::clone(decided), &keys, &signer))
-        };
-        match shared.store.check_once(once, owned, body).await {
-            Ok(Once::Fresh(decided)) => {
-                shared.local.forget();
-                Ok(OnceAnswer::Fresh(Answer::new(policy.clone(), decided, &keys, &shared.signer)))
+            move |decided: &_| {
+                let render = render.lock().unwrap_or_else(PoisonError::into_inner).take();
+                let render = render.expect("one decision is rendered once");
+                render(&Answer::new(policy, Clone::clone(decided), &keys, &signer))
             }
-            Ok(Once::Replay(record)) => replay(record, &fingerprint),
+        };
+        match shared.store.check_once(once.clone(), ask.to_owned(), body).await {
+            Ok(Checked::Decided(Once::Fresh(decided))) => {
+                shared.local.forget();
+                let answer = Answer::new(policy.clone(), decided, &keys, &shared.signer);
+                Ok(Checked::Decided(OnceAnswer::Fresh(answer)))
+            }
+            Ok(Checked::Decided(Once::Replay(record))) => {
+                replay(record, &once.fingerprint).map(Checked::Decided)
+            }
+            Ok(Checked::Stale(epoch)) => Ok(Checked::Stale(epoch)),
             Err(error) => {
-                let durability = Durability::Interval;
-                let ask = Ask { intent: Intent::Spend, cost, durability, claims: &claims };
-                shared.degrade(&policy, &ask, error.into()).map(OnceAnswer::Fresh)
+                let answer = shared.degrade(&policy, &ask, error.into())?;
+                Ok(Checked::Decided(OnceAnswer::Fresh(answer)))
             }
         }
     }

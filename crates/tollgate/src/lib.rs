@@ -24,7 +24,9 @@ mod idempotency;
 mod limiter;
 mod policy;
 mod receipt;
+mod refresh;
 mod secret;
+mod slots;
 mod store;
 mod subject;
 mod token;
@@ -41,13 +43,17 @@ pub use policy::fields::Fault;
 pub use policy::{
     InvalidPolicy, MAX_LIMITS, MAX_NAME_BYTES, OnStoreError, Policy, policies_from_toml,
 };
+pub use slots::{MAX_EVENT_ID_CHARS, SlotWindow};
+pub use store::shown_url;
 pub use subject::{
     Attributes, MAX_ATTRIBUTE_NAME_BYTES, MAX_ATTRIBUTE_VALUE_BYTES, MAX_ATTRIBUTES,
 };
 pub use token::{Bearer, Scope};
 pub use tollgate_core as core;
 pub use tollgate_core::store::{
-    Clock, Durability, Override, PolicyVersion, Refunded, StoreError, StoreErrorKind,
+    BATCH_SIZE_BOUNDS, Clock, Drift, Durability, Override, PolicyVersion, Recount, Refunded, Slot,
+    SlotAnswer, SlotAsk, SlotQuery, StatsReading, StoreError, StoreErrorKind,
 };
 pub use tollgate_core::{Decision, Instant, LimitReport, Outcome, Span, Standing, Verdict};
-pub use tollgate_store_embedded::{BATCH_SIZE_BOUNDS, StatsReading, SystemClock};
+pub use tollgate_store_embedded::SystemClock;
+pub use tollgate_store_postgres::doors as sql_doors;

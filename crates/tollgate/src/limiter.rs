@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use arc_swap::ArcSwapOption;
-use tollgate_core::store::Ask;
+use tollgate_core::store::{Ask, Checked};
 use tollgate_core::{Cost, Decision, Intent, Outcome, State, States, decide};
 use tollgate_store_embedded::Embedded;
 
@@ -32,25 +32,45 @@ impl Limiter {
 
     /// May it happen now? If so, it is counted.
     pub async fn check(&self, subject: Attributes<'_>, cost: u32) -> Result<Answer, Error> {
-        self.shared.ask(&self.policy, subject, cost, Intent::Spend).await
+        self.ask(subject, cost, Intent::Spend).await
     }
 
     /// Might it happen now? Nothing is counted.
     pub async fn peek(&self, subject: Attributes<'_>, cost: u32) -> Result<Answer, Error> {
-        self.shared.ask(&self.policy, subject, cost, Intent::Peek).await
+        self.ask(subject, cost, Intent::Peek).await
+    }
+
+    async fn ask(
+        &self,
+        subject: Attributes<'_>,
+        cost: u32,
+        intent: Intent,
+    ) -> Result<Answer, Error> {
+        match self.shared.ask(&self.policy, subject, cost, intent).await? {
+            Checked::Decided(answer) => Ok(answer),
+            Checked::Stale(_) => unreachable!("a policy stored nowhere is of no epoch"),
+        }
     }
 
     /// A check without a runtime and without a receipt. In memory it never blocks; on a file it
-    /// waits for the disk where `durability` says so, and where the disk is behind by 100 ms. Store errors are returned as they are.
+    /// waits for the disk where `durability` says so, and where the disk is behind by 100 ms. On
+    /// PostgreSQL it waits for the answer, and only on a thread that no runtime runs on. Store
+    /// errors are returned as they are.
     pub fn check_blocking(&self, subject: Attributes<'_>, cost: u32) -> Result<Decision, Error> {
         // One place for the decision from here to the core, so that it is never copied.
         let mut answer = Ok(Decision::blank());
-        if let Ok(decision) = &mut answer
-            && let Err(error) = self.shared.ask_blocking(&self.policy, subject, cost, decision)
-        {
-            answer = Err(error);
+        let asked = match &mut answer {
+            Ok(decision) => self.shared.ask_blocking(&self.policy, subject, cost, decision),
+            Err(_) => return answer,
+        };
+        match asked {
+            Some(Ok(())) => answer,
+            Some(Err(error)) => Err(error),
+            None => {
+                let checked = self.check(subject, cost);
+                self.shared.store.block_on(checked).map(|answer| answer.decision)
+            }
         }
-        answer
     }
 }
 
@@ -61,38 +81,58 @@ impl Shared {
         subject: Attributes<'_>,
         cost: u32,
         intent: Intent,
+    ) -> Result<Checked<Answer>, Error> {
+        let cost = Cost::new(cost).ok_or(Error::ZeroCost)?;
+        let mut keys = Keys::new();
+        policy.write_keys(subject, &self.privacy, &mut keys)?;
+        let mut claims = Claims::new();
+        policy.write_claims(subject, &keys, &mut claims);
+        let ask = policy.ask(intent, cost, &claims);
+        match self.store.check(&ask).await {
+            Ok(Checked::Decided(decided)) => {
+                self.local.forget();
+                let answer = Answer::new(policy.clone(), decided, &keys, &self.signer);
+                Ok(Checked::Decided(answer))
+            }
+            Ok(Checked::Stale(epoch)) => Ok(Checked::Stale(epoch)),
+            Err(error) => self.degrade(policy, &ask, error.into()).map(Checked::Decided),
+        }
+    }
+
+    /// What the policy says to answer when the store cannot be asked at all.
+    pub(crate) fn answer_without_store(
+        &self,
+        policy: &Arc<Compiled>,
+        subject: Attributes<'_>,
+        cost: u32,
+        error: Error,
     ) -> Result<Answer, Error> {
         let cost = Cost::new(cost).ok_or(Error::ZeroCost)?;
         let mut keys = Keys::new();
         policy.write_keys(subject, &self.privacy, &mut keys)?;
         let mut claims = Claims::new();
         policy.write_claims(subject, &keys, &mut claims);
-        let durability = policy.policy().durability();
-        let ask = Ask { intent, cost, durability, claims: &claims };
-        match self.store.check(&ask).await {
-            Ok(decided) => {
-                self.local.forget();
-                Ok(Answer::new(policy.clone(), decided, &keys, &self.signer))
-            }
-            Err(error) => self.degrade(policy, &ask, error.into()),
-        }
+        self.degrade(policy, &policy.ask(Intent::Spend, cost, &claims), error)
     }
 
+    /// `None`: this store cannot be asked without its runtime.
     pub(crate) fn ask_blocking(
         &self,
         policy: &Compiled,
         subject: Attributes<'_>,
         cost: u32,
         decision: &mut Decision,
-    ) -> Result<(), Error> {
-        let cost = Cost::new(cost).ok_or(Error::ZeroCost)?;
+    ) -> Option<Result<(), Error>> {
+        let Some(cost) = Cost::new(cost) else { return Some(Err(Error::ZeroCost)) };
         let mut keys = Keys::new();
-        policy.write_keys(subject, &self.privacy, &mut keys)?;
+        if let Err(bad) = policy.write_keys(subject, &self.privacy, &mut keys) {
+            return Some(Err(bad.into()));
+        }
         let mut claims = Claims::new();
         policy.write_claims(subject, &keys, &mut claims);
-        let durability = policy.policy().durability();
-        let ask = Ask { intent: Intent::Spend, cost, durability, claims: &claims };
-        Ok(self.store.check_blocking(&ask, decision)?)
+        let ask = policy.ask(Intent::Spend, cost, &claims);
+        let asked = self.store.check_blocking(&ask, decision)?;
+        Some(asked.map_err(Error::from))
     }
 
     /// The store could not answer: the policy says what then.

@@ -29,6 +29,7 @@ pub struct Policy {
     on_store_error: OnStoreError,
     durability: Durability,
     routes: Vec<String>,
+    schedule: schedule::ScheduleSettings,
     /// As it was given, in canonical order.
     document: Value,
 }
@@ -111,6 +112,10 @@ impl Policy {
         &self.routes
     }
 
+    pub(crate) fn schedule(&self) -> &schedule::ScheduleSettings {
+        &self.schedule
+    }
+
     /// The document it was read from; two equal ones are the same policy.
     pub fn document(&self) -> &Value {
         &self.document
@@ -143,13 +148,10 @@ fn read_policy(name: &str, document: Value, faults: &mut Vec<Fault>) -> Option<P
             fields.fault(&format!("routes[{position}]"), "must begin with \"/\"");
         }
     }
-    let has_schedule = if let Some(schedule) = fields.take("schedule") {
+    let schedule = fields.take("schedule").map(|schedule| {
         let place = fields.place_of("schedule");
-        schedule::check_schedule(schedule, place, fields.faults());
-        true
-    } else {
-        false
-    };
+        schedule::read_schedule(schedule, place, fields.faults())
+    });
     let given = fields.list("limits");
     if given.is_none() {
         fields.fault("limits", "is required: a list of at least one limit");
@@ -173,8 +175,11 @@ fn read_policy(name: &str, document: Value, faults: &mut Vec<Fault>) -> Option<P
     if limits.is_empty() && fields.faults().is_empty() {
         fields.fault("limits", "is empty: a policy has at least one limit");
     }
-    if has_schedule && (limits.len() > 1 || limits.iter().any(|limit| !limit.by.is_empty())) {
-        fields.fault("schedule", "needs a policy of exactly one limit, without \"by\"");
+    if let Some(Some(settings)) = &schedule
+        && !limits.is_empty()
+        && let Err(why) = settings.plan(&limits)
+    {
+        fields.fault("schedule", why);
     }
     fields.finish();
     Some(Policy {
@@ -183,6 +188,7 @@ fn read_policy(name: &str, document: Value, faults: &mut Vec<Fault>) -> Option<P
         on_store_error: on_store_error.unwrap_or_default(),
         durability: durability.unwrap_or_default(),
         routes,
+        schedule: schedule.flatten().unwrap_or_default(),
         document,
     })
 }

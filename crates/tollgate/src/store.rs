@@ -1,36 +1,290 @@
-//! Which store a URL names.
+//! The stores behind one face, and which of them a URL names.
 
 use std::sync::Arc;
+use std::time::Duration;
 
-use tollgate_core::store::Clock;
-use tollgate_store_embedded::Embedded;
+use tokio::runtime::Handle;
+use tollgate_core::store::{
+    Ask, Catalogue, Checked, Clock, Decided, Once, OnceKey, Override, OwnedAsk, PolicyVersion,
+    Receipt, Record, Recount, Refunded, ScheduleAsk, Slot, SlotAnswer, SlotQuery, StatsReading,
+    StoreError, StoreErrorKind, Token, WindowFill,
+};
+use tollgate_core::{Decision, Instant, Span};
+use tollgate_store_embedded::{Embedded, SystemClock};
+use tollgate_store_postgres::{BadUrl, Postgres, Settings};
 
 use crate::error::Error;
 
-/// The one store there is so far.
-pub(crate) type Store = Embedded;
+/// Whatever applies decisions atomically.
+#[derive(Debug)]
+pub(crate) enum Store {
+    Embedded(Embedded),
+    /// With the runtime its lanes run on.
+    Postgres(Box<Postgres>, Handle),
+}
 
-/// `memory:` or `sqlite:PATH`.
-pub(crate) fn open(url: &str, clock: Arc<dyn Clock>) -> Result<Store, Error> {
+/// `memory:`, `sqlite:PATH` or `postgres://…`. Without a clock, each store has its own.
+pub(crate) async fn open(url: &str, clock: Option<Arc<dyn Clock>>) -> Result<Store, Error> {
+    if url.starts_with("postgres://") || url.starts_with("postgresql://") {
+        let settings = Settings::parse(url).map_err(|BadUrl(why)| Error::BadStoreUrl(why))?;
+        let store = Postgres::open(settings, clock).await?;
+        return Ok(Store::Postgres(Box::new(store), Handle::current()));
+    }
+    let clock = clock.unwrap_or_else(|| Arc::new(SystemClock));
     if url == "memory:" {
-        return Ok(Embedded::memory(clock)?);
+        return Ok(Store::Embedded(Embedded::memory(clock)?));
     }
     match url.strip_prefix("sqlite:") {
         Some("") => {
             Err(Error::BadStoreUrl("sqlite: needs a path, such as sqlite:tollgate.db".into()))
         }
-        Some(path) => Ok(Embedded::open(path, clock)?),
+        Some(path) => Ok(Store::Embedded(Embedded::open(path, clock)?)),
         None => Err(Error::BadStoreUrl(format!(
-            "{:?} is not a store; use sqlite:PATH or memory:",
-            without_password(url)
+            "{:?} is not a store; use sqlite:PATH, memory: or postgres://USER@HOST/DATABASE",
+            shown_url(url)
         ))),
     }
 }
 
-/// A mistyped URL may hold a password; messages must not.
-fn without_password(url: &str) -> String {
-    match (url.split_once("://"), url.rsplit_once('@')) {
-        (Some((scheme, _)), Some((_, host))) => format!("{scheme}://…@{host}"),
-        _ => url.to_owned(),
+/// A store's URL as it may be shown: without what only its owner may know.
+pub fn shown_url(url: &str) -> String {
+    let Some((scheme, rest)) = url.split_once("://") else { return url.to_owned() };
+    let (rest, query) =
+        rest.split_once('?').map_or((rest, None), |(rest, query)| (rest, Some(query)));
+    let host = rest.rsplit_once('@').map_or(rest.to_owned(), |(user, host)| {
+        let user = user.split_once(':').map_or(user, |(user, _)| user);
+        format!("{user}@{host}")
+    });
+    let query = query.map(|query| {
+        let pairs = query.split('&').filter(|pair| !pair.to_lowercase().starts_with("password"));
+        format!("?{}", pairs.collect::<Vec<_>>().join("&"))
+    });
+    format!("{scheme}://{host}{}", query.filter(|query| query != "?").unwrap_or_default())
+}
+
+/// Calls the same method of whichever store it is.
+macro_rules! each {
+    ($store:expr, $one:ident => $call:expr) => {
+        match $store {
+            Store::Embedded($one) => $call,
+            Store::Postgres($one, _) => $call,
+        }
+    };
+}
+
+impl Store {
+    /// Whether other instances may change what this one has read.
+    pub(crate) fn is_shared(&self) -> bool {
+        matches!(self, Self::Postgres(..))
+    }
+
+    /// By when every call is answered, if the store is not in this process.
+    pub(crate) fn deadline(&self) -> Option<Duration> {
+        match self {
+            Self::Embedded(_) => None,
+            Self::Postgres(store, _) => Some(store.deadline()),
+        }
+    }
+
+    pub(crate) async fn check(&self, ask: &Ask<'_>) -> Result<Checked<Decided>, StoreError> {
+        match self {
+            Self::Embedded(store) => store.check(ask).await.map(Checked::Decided),
+            Self::Postgres(store, _) => store.check(ask).await,
+        }
+    }
+
+    /// `None`: this store cannot be asked without its runtime.
+    #[inline]
+    pub(crate) fn check_blocking(
+        &self,
+        ask: &Ask<'_>,
+        decision: &mut Decision,
+    ) -> Option<Result<(), StoreError>> {
+        match self {
+            Self::Embedded(store) => Some(store.check_blocking(ask, decision)),
+            Self::Postgres(..) => None,
+        }
+    }
+
+    /// Waits for `future` on a thread that no runtime runs on.
+    pub(crate) fn block_on<T>(
+        &self,
+        future: impl Future<Output = Result<T, Error>>,
+    ) -> Result<T, Error> {
+        let runtime = match self {
+            Self::Postgres(_, runtime) if Handle::try_current().is_err() => runtime,
+            _ => {
+                let message = "inside a runtime this store cannot be waited for: use check";
+                return Err(StoreError::new(StoreErrorKind::Unavailable, message).into());
+            }
+        };
+        runtime.block_on(future)
+    }
+
+    pub(crate) async fn check_once(
+        &self,
+        once: OnceKey,
+        ask: OwnedAsk,
+        body: impl FnOnce(&Decided) -> Vec<u8> + Send + 'static,
+    ) -> Result<Checked<Once<Decided>>, StoreError> {
+        match self {
+            Self::Embedded(store) => store.check_once(once, ask, body).await.map(Checked::Decided),
+            Self::Postgres(store, _) => store.check_once(once, ask, body).await,
+        }
+    }
+
+    pub(crate) async fn find_once(&self, once: OnceKey) -> Result<Option<Record>, StoreError> {
+        each!(self, store => store.find_once(once).await)
+    }
+
+    pub(crate) async fn refund(&self, receipt: Receipt) -> Result<Refunded, StoreError> {
+        each!(self, store => store.refund(receipt).await)
+    }
+
+    pub(crate) async fn refund_once(
+        &self,
+        once: OnceKey,
+        receipt: Receipt,
+        body: impl FnOnce(Refunded) -> Vec<u8> + Send + 'static,
+    ) -> Result<Once<Refunded>, StoreError> {
+        each!(self, store => store.refund_once(once, receipt, body).await)
+    }
+
+    pub(crate) async fn catalogue(&self) -> Result<Catalogue, StoreError> {
+        each!(self, store => store.catalogue().await)
+    }
+
+    /// Grows with every change of the catalogue; always 0 where only this process can change it.
+    pub(crate) async fn epoch(&self) -> Result<u64, StoreError> {
+        match self {
+            Self::Embedded(_) => Ok(0),
+            Self::Postgres(store, _) => store.epoch().await,
+        }
+    }
+
+    pub(crate) async fn put_policy(
+        &self,
+        name: String,
+        document: Option<String>,
+        created_by: String,
+    ) -> Result<(PolicyVersion, bool), StoreError> {
+        each!(self, store => store.put_policy(name, document, created_by).await)
+    }
+
+    pub(crate) async fn policy_versions(
+        &self,
+        name: String,
+    ) -> Result<Vec<PolicyVersion>, StoreError> {
+        each!(self, store => store.policy_versions(name).await)
+    }
+
+    pub(crate) async fn file_policy(&self, name: String) -> Result<Option<String>, StoreError> {
+        each!(self, store => store.file_policy(name).await)
+    }
+
+    pub(crate) async fn put_file_policy(
+        &self,
+        name: String,
+        document: String,
+    ) -> Result<(), StoreError> {
+        each!(self, store => store.put_file_policy(name, document).await)
+    }
+
+    pub(crate) async fn put_override(&self, change: Override) -> Result<(), StoreError> {
+        each!(self, store => store.put_override(change).await)
+    }
+
+    pub(crate) async fn delete_override(
+        &self,
+        policy: String,
+        limit: String,
+        values: Vec<u8>,
+    ) -> Result<bool, StoreError> {
+        each!(self, store => store.delete_override(policy, limit, values).await)
+    }
+
+    pub(crate) async fn put_token(&self, token: Token) -> Result<(), StoreError> {
+        each!(self, store => store.put_token(token).await)
+    }
+
+    pub(crate) async fn assign_slots(
+        &self,
+        ask: ScheduleAsk,
+    ) -> Result<Checked<Vec<SlotAnswer>>, StoreError> {
+        match self {
+            Self::Embedded(store) => store.assign_slots(ask).await.map(Checked::Decided),
+            Self::Postgres(store, _) => store.assign_slots(ask).await,
+        }
+    }
+
+    pub(crate) async fn slot(&self, event_id: String) -> Result<Option<Slot>, StoreError> {
+        each!(self, store => store.slot(event_id).await)
+    }
+
+    pub(crate) async fn cancel_slot(&self, event_id: String) -> Result<Option<Slot>, StoreError> {
+        each!(self, store => store.cancel_slot(event_id).await)
+    }
+
+    pub(crate) async fn slots(&self, query: SlotQuery) -> Result<Vec<Slot>, StoreError> {
+        each!(self, store => store.slots(query).await)
+    }
+
+    pub(crate) async fn slot_windows(
+        &self,
+        policy: String,
+        per: Span,
+        first: i64,
+        last: i64,
+        limit: u32,
+    ) -> Result<Vec<WindowFill>, StoreError> {
+        each!(self, store => store.slot_windows(policy, per, first, last, limit).await)
+    }
+
+    pub(crate) async fn recount_slots(&self, policy: String) -> Result<Recount, StoreError> {
+        each!(self, store => store.recount_slots(policy).await)
+    }
+
+    pub(crate) async fn ping(&self) -> Result<(), StoreError> {
+        each!(self, store => store.ping().await)
+    }
+
+    pub(crate) fn now(&self) -> Instant {
+        each!(self, store => store.now())
+    }
+
+    pub(crate) fn stats(&self) -> StatsReading {
+        each!(self, store => store.stats())
+    }
+
+    pub(crate) async fn sweep(&self) -> Result<(), StoreError> {
+        match self {
+            Self::Embedded(store) => {
+                store.sweep();
+                Ok(())
+            }
+            Self::Postgres(store, _) => store.sweep().await,
+        }
+    }
+
+    pub(crate) fn close(&self) {
+        each!(self, store => store.close());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::shown_url;
+
+    #[test]
+    fn a_shown_url_has_no_password() {
+        for (url, shown) in [
+            ("sqlite:tollgate.db", "sqlite:tollgate.db"),
+            ("postgres://ada:s3cret@db/limits", "postgres://ada@db/limits"),
+            ("postgres://ada:p@ss@db:5432/limits?lanes=2", "postgres://ada@db:5432/limits?lanes=2"),
+            ("postgres://db/limits?password=s3cret", "postgres://db/limits"),
+            ("postgres://db/x?user=a&password=s3cret&lanes=2", "postgres://db/x?user=a&lanes=2"),
+        ] {
+            assert_eq!(shown_url(url), shown);
+        }
     }
 }

@@ -1,0 +1,128 @@
+//! Keeping up with what other instances change.
+//!
+//! A shared store says so itself: a decision made from an old catalogue comes back undecided. Only
+//! what needs no decision, such as an unknown token or policy, has to ask.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
+use std::time::Instant as Stopwatch;
+
+use tollgate_core::Intent;
+use tollgate_core::store::{Checked, StoreError, StoreErrorKind};
+
+use crate::answer::Answer;
+use crate::compiled::Compiled;
+use crate::error::Error;
+use crate::gate::Tollgate;
+use crate::subject::Attributes;
+
+/// Changes can come faster than they are read only for so long.
+pub(crate) const MAX_RELOADS: u32 = 8;
+
+/// Lets many callers share one question to the store.
+#[derive(Debug, Default)]
+pub(crate) struct Refreshes {
+    begun: AtomicU64,
+    done: AtomicU64,
+}
+
+impl Tollgate {
+    /// Brings policies, overrides and tokens up to date with what other instances changed.
+    pub async fn refresh(&self) -> Result<(), Error> {
+        if !self.shared.store.is_shared() {
+            return Ok(());
+        }
+        self.in_time(Some(Stopwatch::now()), self.refresh_now()).await
+    }
+
+    async fn refresh_now(&self) -> Result<(), Error> {
+        let Refreshes { begun, done } = &self.shared.refreshes;
+        let before = begun.load(SeqCst);
+        let _changing = self.shared.changing.lock().await;
+        if done.load(SeqCst) > before {
+            // Somebody asked after we came, and has the answer.
+            return Ok(());
+        }
+        let number = begun.fetch_add(1, SeqCst) + 1;
+        let epoch = self.shared.store.epoch().await?;
+        if epoch != self.shared.live.load().epoch {
+            self.reload_locked().await?;
+        }
+        done.store(number, SeqCst);
+        Ok(())
+    }
+
+    /// Reads the catalogue again, unless it was read since it came to be of this epoch.
+    pub(crate) async fn catch_up(&self, epoch: u64) -> Result<(), Error> {
+        let _changing = self.shared.changing.lock().await;
+        if self.shared.live.load().epoch >= epoch {
+            return Ok(());
+        }
+        self.reload_locked().await
+    }
+
+    /// The policy of this name; if it is not known here, another instance may have just made it.
+    pub(crate) async fn find_policy(&self, name: &str) -> Result<Arc<Compiled>, Error> {
+        match self.policy(name) {
+            Err(Error::NoSuchPolicy(_)) if self.shared.store.is_shared() => {
+                self.refresh().await?;
+                self.policy(name)
+            }
+            found => found,
+        }
+    }
+
+    /// Asks by the policy as it is in force at the moment of the decision.
+    pub(crate) async fn ask(
+        &self,
+        name: &str,
+        subject: Attributes<'_>,
+        cost: u32,
+        intent: Intent,
+    ) -> Result<Answer, Error> {
+        let started = self.shared.store.deadline().map(|_| Stopwatch::now());
+        let mut policy = self.find_policy(name).await?;
+        let mut asked = self.shared.ask(&policy, subject, cost, intent).await?;
+        for _ in 0..MAX_RELOADS {
+            let epoch = match asked {
+                Checked::Decided(answer) => return Ok(answer),
+                Checked::Stale(epoch) => epoch,
+            };
+            let again = async {
+                self.catch_up(epoch).await?;
+                let policy = self.policy(name)?;
+                let asked = self.shared.ask(&policy, subject, cost, intent).await?;
+                Ok((policy, asked))
+            };
+            (policy, asked) = match self.in_time(started, again).await {
+                Ok(again) => again,
+                Err(error @ Error::Store(_)) => {
+                    return self.shared.answer_without_store(&policy, subject, cost, error);
+                }
+                Err(error) => return Err(error),
+            };
+        }
+        self.shared.answer_without_store(&policy, subject, cost, changing_too_fast())
+    }
+
+    /// Ends with an error when a call that began at `started` has had its time.
+    pub(crate) async fn in_time<T>(
+        &self,
+        started: Option<Stopwatch>,
+        work: impl Future<Output = Result<T, Error>>,
+    ) -> Result<T, Error> {
+        let (Some(started), Some(deadline)) = (started, self.shared.store.deadline()) else {
+            return work.await;
+        };
+        let left = deadline.saturating_sub(started.elapsed());
+        tokio::time::timeout(left, work).await.unwrap_or_else(|_| {
+            let message = "the store did not say in time what the policies are now";
+            Err(StoreError::new(StoreErrorKind::Timeout, message).into())
+        })
+    }
+}
+
+pub(crate) fn changing_too_fast() -> Error {
+    let message = "the policies change faster than they can be read";
+    StoreError::new(StoreErrorKind::Contended, message).into()
+}

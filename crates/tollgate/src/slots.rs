@@ -1,0 +1,187 @@
+//! Schedules: a slot for every event.
+
+use std::sync::Arc;
+use std::time::Instant as Stopwatch;
+
+use serde_json::{Map, Value, json};
+use tollgate_core::schedule::Plan;
+use tollgate_core::store::{Checked, Recount, ScheduleAsk, Slot, SlotAnswer, SlotAsk, SlotQuery};
+use tollgate_core::{Instant, Span};
+
+use crate::compiled::Compiled;
+use crate::error::{BadSubject, Error};
+use crate::gate::Tollgate;
+use crate::policy::Policy;
+use crate::refresh::{MAX_RELOADS, changing_too_fast};
+
+/// An event id is at most this many characters long.
+pub const MAX_EVENT_ID_CHARS: usize = 255;
+
+/// What the one limit is called where nobody gave it a name.
+const WINDOW: &str = "window";
+
+/// A window of a schedule and how full it is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct SlotWindow {
+    pub starts_at: Instant,
+    pub ends_at: Instant,
+    pub count: u64,
+    /// As it is now; a window filled before it was lowered may hold more.
+    pub max: u64,
+}
+
+impl Compiled {
+    /// How this policy schedules, if it can.
+    pub fn plan(&self) -> Result<Plan, Error> {
+        self.policy()
+            .plan()
+            .map_err(|why| Error::NotASchedule { policy: self.policy().name().to_owned(), why })
+    }
+}
+
+impl Tollgate {
+    /// Gives every event its slot, in order. The same id and inputs get the same slot for ever.
+    pub async fn assign_slots(
+        &self,
+        policy: &str,
+        events: Vec<SlotAsk>,
+    ) -> Result<Vec<SlotAnswer>, Error> {
+        for event in &events {
+            Self::check_event_id(&event.event_id)?;
+        }
+        let started = self.shared.store.deadline().map(|_| Stopwatch::now());
+        let mut ask = self.schedule_ask(policy, events).await?;
+        for _ in 0..MAX_RELOADS {
+            match self.shared.store.assign_slots(ask.clone()).await? {
+                Checked::Decided(answers) => return Ok(answers),
+                Checked::Stale(epoch) => {
+                    let again = async {
+                        self.catch_up(epoch).await?;
+                        self.schedule_ask(policy, std::mem::take(&mut ask.events)).await
+                    };
+                    ask = self.in_time(started, again).await?;
+                }
+            }
+        }
+        Err(changing_too_fast())
+    }
+
+    async fn schedule_ask(&self, policy: &str, events: Vec<SlotAsk>) -> Result<ScheduleAsk, Error> {
+        let compiled = self.find_policy(policy).await?;
+        Ok(ScheduleAsk {
+            policy: policy.to_owned(),
+            version: compiled.version(),
+            epoch: compiled.epoch(),
+            plan: compiled.plan()?,
+            retention: compiled.policy().retention(),
+            events,
+        })
+    }
+
+    /// The slot of an event, cancelled or not.
+    pub async fn slot(&self, event_id: &str) -> Result<Option<Slot>, Error> {
+        Self::check_event_id(event_id)?;
+        Ok(self.shared.store.slot(event_id.to_owned()).await?)
+    }
+
+    /// Frees the place of an event; the slot as it is then. Again changes nothing.
+    pub async fn cancel_slot(&self, event_id: &str) -> Result<Option<Slot>, Error> {
+        Self::check_event_id(event_id)?;
+        Ok(self.shared.store.cancel_slot(event_id.to_owned()).await?)
+    }
+
+    /// Slots in order of their instants, cancelled ones included.
+    pub async fn slots(&self, query: SlotQuery) -> Result<Vec<Slot>, Error> {
+        let policy = query.policy.clone();
+        let slots = self.shared.store.slots(query).await?;
+        if slots.is_empty() {
+            // A policy that was deleted still has its slots; one that never was has nothing.
+            self.find_policy(&policy).await?;
+        }
+        Ok(slots)
+    }
+
+    /// The windows that share an instant with `from..to` and in which something is given.
+    pub async fn slot_windows(
+        &self,
+        policy: &str,
+        from: Instant,
+        to: Instant,
+        limit: u32,
+    ) -> Result<Vec<SlotWindow>, Error> {
+        let plan = self.find_policy(policy).await?.plan()?;
+        if from >= to {
+            return Ok(Vec::new());
+        }
+        let (first, last) = (plan.index_of(from), plan.index_of(to.plus_micros(-1)));
+        let fills =
+            self.shared.store.slot_windows(policy.to_owned(), plan.per(), first, last, limit);
+        let window = |number: i64, count| {
+            let starts_at = plan.starts_at(number);
+            let max = plan.max();
+            SlotWindow { starts_at, ends_at: starts_at.plus(plan.per()), count, max }
+        };
+        Ok(fills.await?.into_iter().map(|fill| window(fill.number, fill.count)).collect())
+    }
+
+    /// Counts the slots of a policy again; what its windows say must be the same.
+    pub async fn verify_slots(&self, policy: &str) -> Result<Recount, Error> {
+        self.find_policy(policy).await?;
+        Ok(self.shared.store.recount_slots(policy.to_owned()).await?)
+    }
+
+    /// Sets how many a policy lets through in a window: its limits become one, and everything else
+    /// stays as it is. Makes the policy if there is none.
+    pub async fn set_window(
+        &self,
+        policy: &str,
+        max: u64,
+        per: &str,
+        by: &str,
+    ) -> Result<Arc<Compiled>, Error> {
+        let _changing = self.shared.changing.lock().await;
+        if self.shared.store.is_shared() {
+            self.reload_locked().await?;
+        }
+        let before = self.policy(policy).ok();
+        let (name, mut document) = match before.as_ref().map(|before| before.policy()) {
+            None => (WINDOW, Map::new()),
+            Some(before) => {
+                let name = match before.limits() {
+                    [only] => only.name.as_str(),
+                    _ => WINDOW,
+                };
+                (name, before.document().as_object().cloned().unwrap_or_default())
+            }
+        };
+        document.insert("limits".into(), json!([{ "name": name, "max": max, "per": per }]));
+        let changed = Policy::from_json(policy, Value::Object(document))?;
+        let document = changed.document().to_string();
+        self.shared.store.put_policy(policy.to_owned(), Some(document), by.to_owned()).await?;
+        self.reload_locked().await?;
+        self.policy(policy)
+    }
+
+    /// Whether an event of this id can have a slot; if not, why.
+    pub fn check_event_id(event_id: &str) -> Result<(), Error> {
+        let message = match event_id.chars().count() {
+            0 => "is empty: it says which event this is".to_owned(),
+            // PostgreSQL keeps none, and an id is the same on every store.
+            _ if event_id.contains('\0') => "holds a NUL character, which no id may".to_owned(),
+            1..=MAX_EVENT_ID_CHARS => return Ok(()),
+            length => format!("is {length} characters long; {MAX_EVENT_ID_CHARS} are possible"),
+        };
+        Err(Error::BadEvent(BadSubject { field: "eventId".into(), message }))
+    }
+}
+
+/// How long a policy keeps its slots, and how it schedules.
+impl Policy {
+    pub(crate) fn retention(&self) -> Span {
+        self.schedule().retention
+    }
+
+    fn plan(&self) -> Result<Plan, String> {
+        self.schedule().plan(self.limits())
+    }
+}
