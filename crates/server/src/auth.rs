@@ -39,7 +39,15 @@ impl Access {
         self.loopback && self.admin_token.is_none() && !self.gate.has_tokens()
     }
 
-    pub(crate) fn authorise(&self, headers: &HeaderMap, wanted: Scope) -> Result<Caller, Problem> {
+    pub(crate) async fn authorise(
+        &self,
+        headers: &HeaderMap,
+        wanted: Scope,
+    ) -> Result<Caller, Problem> {
+        if wanted == Scope::Admin {
+            // Rare, and it must see what other instances changed: the first token above all.
+            self.refresh().await;
+        }
         if self.is_open() {
             refuse_other_sites(headers)?;
             return Ok(Caller { name: "anonymous".into(), token: String::new() });
@@ -47,7 +55,14 @@ impl Access {
         let token = token_of(headers).ok_or_else(|| {
             unauthorised("this needs a token: send it as X-API-Token or Authorization: Bearer")
         })?;
-        let bearer = self.bearer(token).ok_or_else(|| unauthorised("this token is not known"))?;
+        let bearer = match self.bearer(token) {
+            Some(bearer) => bearer,
+            None => {
+                // Another instance may have just made it.
+                self.refresh().await;
+                self.bearer(token).ok_or_else(|| unauthorised("this token is not known"))?
+            }
+        };
         if bearer.scope == Scope::Admin || bearer.scope == wanted {
             Ok(Caller { name: bearer.name, token: token.to_owned() })
         } else {
@@ -60,6 +75,12 @@ impl Access {
                     wanted.as_str()
                 ),
             ))
+        }
+    }
+
+    async fn refresh(&self) {
+        if let Err(error) = self.gate.refresh().await {
+            tracing::debug!(%error, "tokens as they were when the store last answered");
         }
     }
 
@@ -135,7 +156,7 @@ async fn require(
     mut request: Request,
     next: Next,
 ) -> Result<Response, Problem> {
-    let caller = app.access.authorise(request.headers(), scope)?;
+    let caller = app.access.authorise(request.headers(), scope).await?;
     request.extensions_mut().insert(caller);
     Ok(next.run(request).await)
 }

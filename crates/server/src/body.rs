@@ -170,17 +170,21 @@ fn explain<'a, T: Deserialize<'a>>(bytes: &'a [u8], error: &serde_json::Error) -
         Err(error) => error.path().to_string(),
     };
     let message = error.to_string();
-    let named = ["unknown field `", "missing field `", "duplicate field `"]
-        .iter()
-        .find_map(|prefix| message.strip_prefix(prefix)?.split_once('`'));
-    // The place of a type error names the field; the other messages do themselves.
-    let field = match named {
-        Some((name, _)) => match place.rsplit_once('.') {
-            Some((parent, _)) if !parent.is_empty() => format!("{parent}.{name}"),
-            _ => name.to_owned(),
-        },
-        None => place,
-    };
+    let named = |prefix: &str| message.strip_prefix(prefix)?.split_once('`').map(|(name, _)| name);
+    // The place of a type error names the field; the other messages do themselves, and what is
+    // missing has no place but its object's.
+    let field =
+        match (named("missing field `"), named("unknown field `").or(named("duplicate field `"))) {
+            (Some(name), _) => match place.as_str() {
+                "" | "." => name.to_owned(),
+                parent => format!("{parent}.{name}"),
+            },
+            (None, Some(name)) => match place.rsplit_once('.') {
+                Some((parent, _)) if !parent.is_empty() => format!("{parent}.{name}"),
+                _ => name.to_owned(),
+            },
+            (None, None) => place,
+        };
     let message = message.split_once(" at line ").map_or(message.as_str(), |(before, _)| before);
     let message = message.replace("expected u32", "expected a whole number from 1 to 4294967295");
     match field.as_str() {

@@ -12,6 +12,9 @@ macro_rules! say {
 mod check;
 mod client;
 mod policy;
+mod slot;
+mod slot_import;
+mod slot_timeline;
 mod token;
 
 use std::io::Write;
@@ -46,6 +49,8 @@ pub(crate) enum Command {
     Peek(check::CheckArgs),
     /// Give back what a check spent
     Refund(check::RefundArgs),
+    /// Ask for an event's slot; list, cancel, verify, import and draw slots
+    Slot(slot::SlotArgs),
     /// List, show, apply and delete policies
     #[command(subcommand)]
     Policy(policy::PolicyCommand),
@@ -54,10 +59,12 @@ pub(crate) enum Command {
     Token(token::TokenCommand),
     /// Bring a store's schema up to date (also done by `serve`)
     Migrate {
-        /// The store: sqlite:PATH
+        /// The store: sqlite:PATH or postgres://USER@HOST/DATABASE
         #[arg(long, value_name = "URL", default_value = "sqlite:tollgate.db")]
         store: String,
     },
+    /// Print the SQL doors: functions for a PostgreSQL that no server stands before
+    Sql,
     /// Print a completion script for a shell
     Completions { shell: clap_complete::Shell },
 }
@@ -68,9 +75,14 @@ pub(crate) fn run(command: Command) -> Result<Done, Failure> {
         Command::Check(args) => check::check(&args),
         Command::Peek(args) => check::peek(&args),
         Command::Refund(args) => check::refund(&args),
+        Command::Slot(args) => slot::run(args),
         Command::Policy(command) => policy::run(command),
         Command::Token(command) => token::run(&command),
         Command::Migrate { store } => migrate(&store),
+        Command::Sql => {
+            say!("{}", tollgate::sql_doors().trim_end());
+            Ok(Done::Ok)
+        }
         Command::Completions { shell } => {
             clap_complete::generate(shell, &mut Cli::command(), "tollgate", &mut std::io::stdout());
             Ok(Done::Ok)
@@ -79,8 +91,7 @@ pub(crate) fn run(command: Command) -> Result<Done, Failure> {
 }
 
 fn migrate(store: &str) -> Result<Done, Failure> {
-    let gate = token::open(store)?;
-    gate.close();
-    say!("{store} is up to date");
+    token::with_store(store, async |_| Ok(()))?;
+    say!("{} is up to date", tollgate::shown_url(store));
     Ok(Done::Ok)
 }

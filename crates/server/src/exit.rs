@@ -26,6 +26,11 @@ impl Failure {
     pub(crate) fn unreachable(message: impl Into<String>) -> Self {
         Self { code: 3, message: message.into() }
     }
+
+    /// The same failure, and where it left the work.
+    pub(crate) fn context(self, more: impl std::fmt::Display) -> Self {
+        Self { message: format!("{} ({more})", self.message), ..self }
+    }
 }
 
 impl From<Error> for Failure {

@@ -3,8 +3,12 @@
 mod check;
 mod overrides;
 mod policies;
+mod query;
 mod rate_limit_config;
 mod schema;
+mod slot_audit;
+mod slot_batch;
+mod slots;
 mod subject;
 mod system;
 mod tokens;
@@ -77,7 +81,12 @@ fn described(app: Arc<App>) -> OpenApiRouter<Arc<App>> {
     let checks = OpenApiRouter::new()
         .routes(routes!(check::check))
         .routes(routes!(check::peek))
-        .routes(routes!(check::refund));
+        .routes(routes!(check::refund))
+        .routes(routes!(slots::post, slot_audit::list))
+        .routes(routes!(slot_batch::post))
+        .route("/api/v1/slots/batch", get(slots::get_batch).delete(slots::delete_batch))
+        .routes(routes!(slots::get, slots::delete))
+        .routes(routes!(slot_audit::windows));
     let admin = OpenApiRouter::new()
         .routes(routes!(policies::list))
         .routes(routes!(policies::get, policies::put, policies::delete))
@@ -85,6 +94,7 @@ fn described(app: Arc<App>) -> OpenApiRouter<Arc<App>> {
         .routes(routes!(overrides::list, overrides::put, overrides::delete))
         .routes(routes!(rate_limit_config::get, rate_limit_config::post))
         .routes(routes!(rate_limit_config::flush))
+        .routes(routes!(slot_audit::verify))
         .routes(routes!(tokens::post));
     open.merge(checks.route_layer(middleware::from_fn_with_state(app.clone(), require_check)))
         .merge(admin.route_layer(middleware::from_fn_with_state(app, require_admin)))

@@ -15,11 +15,28 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::{Registry, Unit};
-use tollgate::{Answer, BATCH_SIZE_BOUNDS, Compiled, Outcome, Tollgate};
+use tollgate::{Answer, BATCH_SIZE_BOUNDS, Compiled, Outcome, Slot, Tollgate};
 
 /// From a microsecond in memory to a store that hangs.
 const DECISION_SECONDS_BOUNDS: [f64; 12] =
     [1e-6, 3e-6, 1e-5, 3e-5, 1e-4, 3e-4, 1e-3, 3e-3, 1e-2, 3e-2, 1e-1, 1.0];
+
+/// From at once to a horizon of a year.
+const SLOT_DELAY_SECONDS_BOUNDS: [f64; 13] = [
+    0.001,
+    0.01,
+    0.1,
+    1.0,
+    10.0,
+    60.0,
+    600.0,
+    3_600.0,
+    21_600.0,
+    86_400.0,
+    604_800.0,
+    2_592_000.0,
+    31_536_000.0,
+];
 
 #[derive(Debug)]
 pub(crate) struct Metrics {
@@ -27,12 +44,46 @@ pub(crate) struct Metrics {
     decisions: Family<DecisionLabels, Counter>,
     decision_seconds: Histogram,
     store_errors: Counter,
+    slots: Family<SlotLabels, Counter>,
+    slot_delay_seconds: Histogram,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct DecisionLabels {
     policy: PolicyName,
     outcome: OutcomeLabel,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct SlotLabels {
+    policy: PolicyName,
+    outcome: SlotOutcome,
+}
+
+/// What an event that asked for a slot was told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum SlotOutcome {
+    Given,
+    /// Its slot from before.
+    Repeated,
+    Differs,
+    Cancelled,
+    HorizonFull,
+    TooOld,
+}
+
+impl EncodeLabelValue for SlotOutcome {
+    fn encode(&self, encoder: &mut LabelValueEncoder<'_>) -> std::fmt::Result {
+        let text = match self {
+            Self::Given => "given",
+            Self::Repeated => "repeated",
+            Self::Differs => "differs",
+            Self::Cancelled => "cancelled",
+            Self::HorizonFull => "horizon_full",
+            Self::TooOld => "too_old",
+        };
+        text.encode(encoder)
+    }
 }
 
 /// Shares the policy instead of copying its name for every decision.
@@ -97,8 +148,17 @@ impl Metrics {
         );
         let store_errors = Counter::default();
         registry.register("store_errors", "Calls the store could not answer", store_errors.clone());
+        let slots = Family::default();
+        registry.register("slots", "Events that asked for a slot", slots.clone());
+        let slot_delay_seconds = Histogram::new(SLOT_DELAY_SECONDS_BOUNDS);
+        registry.register_with_unit(
+            "slot_delay",
+            "From the time an event asked for to the time it was given",
+            Unit::Seconds,
+            slot_delay_seconds.clone(),
+        );
         registry.register_collector(Box::new(StoreCollector(gate)));
-        Self { registry, decisions, decision_seconds, store_errors }
+        Self { registry, decisions, decision_seconds, store_errors, slots, slot_delay_seconds }
     }
 
     pub(crate) fn decided(&self, answer: &Answer, took: Duration) {
@@ -113,6 +173,16 @@ impl Metrics {
             self.store_errors.inc();
         }
         self.decision_seconds.observe(took.as_secs_f64());
+    }
+
+    pub(crate) fn slot_asked(&self, policy: &Arc<Compiled>, outcome: SlotOutcome) {
+        let labels = SlotLabels { policy: PolicyName(policy.clone()), outcome };
+        self.slots.get_or_create(&labels).inc();
+    }
+
+    pub(crate) fn slot_given(&self, slot: &Slot) {
+        let delay_micros = slot.scheduled_at.micros_since(slot.requested_at).unsigned_abs();
+        self.slot_delay_seconds.observe(Duration::from_micros(delay_micros).as_secs_f64());
     }
 
     pub(crate) fn store_error(&self) {
@@ -134,9 +204,17 @@ impl Collector for StoreCollector {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> std::fmt::Result {
         let stats = self.0.stats();
         let keys = ConstGauge::new(i64::try_from(stats.keys).unwrap_or(i64::MAX));
-        let metric =
-            encoder.encode_descriptor("keys", "Keys in memory", None, keys.metric_type())?;
+        let metric = encoder.encode_descriptor(
+            "keys",
+            "Keys the store holds, about",
+            None,
+            keys.metric_type(),
+        )?;
         keys.encode(metric)?;
+        let shielded = ConstCounter::new(stats.shielded);
+        let help = "Refusals repeated from memory, without the store";
+        let metric = encoder.encode_descriptor("shielded", help, None, shielded.metric_type())?;
+        shielded.encode(metric)?;
         let failed = ConstCounter::new(stats.store_errors);
         let help = "Commits that failed and are tried again";
         let metric =

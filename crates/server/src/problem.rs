@@ -64,13 +64,25 @@ impl Problem {
         self
     }
 
-    pub(crate) fn render(self, request_id: &RequestId) -> Response<Full<Bytes>> {
-        let Parts { status, kind, detail, members: mut document, headers } = *self.0;
-        document.insert("type".into(), kind.into());
+    pub(crate) fn status(&self) -> StatusCode {
+        self.0.status
+    }
+
+    /// The document, as it stands for one of many in an answer: the request's id is the answer's.
+    pub(crate) fn document(&self) -> Map<String, Value> {
+        let Parts { status, kind, detail, members, headers: _ } = &*self.0;
+        let mut document = members.clone();
+        document.insert("type".into(), (*kind).into());
         document.insert("title".into(), status.canonical_reason().unwrap_or("Error").into());
         document.insert("status".into(), status.as_u16().into());
-        document.insert("detail".into(), detail.into());
+        document.insert("detail".into(), detail.as_str().into());
+        document
+    }
+
+    pub(crate) fn render(self, request_id: &RequestId) -> Response<Full<Bytes>> {
+        let mut document = self.document();
         document.insert("request_id".into(), request_id.as_str().into());
+        let Parts { status, headers, .. } = *self.0;
         let json = Value::Object(document).to_string().into_bytes();
         json_response(status, "application/problem+json", headers, json)
     }
@@ -90,7 +102,13 @@ impl From<Error> for Problem {
         let detail = error.to_string();
         match error {
             Error::NoSuchPolicy(_) | Error::NoSuchLimit { .. } => Self::not_found(detail),
-            Error::BadSubject(bad) | Error::BadOverride(bad) => Self::bad_field(bad.field, detail),
+            Error::BadSubject(bad) | Error::BadOverride(bad) | Error::BadEvent(bad) => {
+                Self::bad_field(bad.field, detail)
+            }
+            Error::NotASchedule { .. } => {
+                Self::new(StatusCode::UNPROCESSABLE_ENTITY, "urn:tollgate:not-a-schedule", detail)
+                    .field("configName")
+            }
             Error::ZeroCost => Self::bad_field("cost", detail),
             Error::BadReceipt => Self::bad_field("receipt", detail),
             Error::KeyReused => Self::new(

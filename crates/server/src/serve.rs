@@ -18,7 +18,7 @@ use crate::state::App;
 /// Arguments of `serve`; they go before the file.
 #[derive(Debug, clap::Args)]
 pub(crate) struct ServeArgs {
-    /// Where counts are kept: sqlite:PATH or memory:
+    /// Where counts are kept: sqlite:PATH, memory: or postgres://USER@HOST/DATABASE
     #[arg(long, value_name = "URL")]
     store: Option<String>,
     /// The address to listen on
@@ -58,11 +58,12 @@ async fn serve(
     let told_to_stop = told_to_stop()?;
     let admin_token = std::env::var("TOLLGATE_ADMIN_TOKEN").ok().filter(|token| !token.is_empty());
     let gate = Tollgate::open(store).await?;
+    let shown = tollgate::shown_url(store);
     let address = resolve(listen).await?;
     if !address.ip().is_loopback() && admin_token.is_none() && !gate.has_tokens() {
         return Err(Failure::bad_input(format!(
             "{address} can be reached from other machines, and there is no token yet: set \
-             TOLLGATE_ADMIN_TOKEN, or run `tollgate token create --scope admin --store {store}` \
+             TOLLGATE_ADMIN_TOKEN, or run `tollgate token create --scope admin --store {shown}` \
              first, or listen on 127.0.0.1"
         )));
     }
@@ -74,14 +75,13 @@ async fn serve(
     })?;
     let address = listener.local_addr().unwrap_or(address);
     let access = Access::new(gate.clone(), admin_token, address.ip().is_loopback());
-    greet(address, store, &gate, &access);
+    greet(address, &shown, &gate, &access);
+    let body_limits = |max_bytes| BodyLimits { max_bytes, read_time: config.server.body_timeout.0 };
     let app = Arc::new(App {
         access,
         metrics: Metrics::new(gate.clone()),
-        body_limits: BodyLimits {
-            max_bytes: config.server.max_body_bytes.0,
-            read_time: config.server.body_timeout.0,
-        },
+        body_limits: body_limits(config.server.max_body_bytes.0),
+        batch_body_limits: body_limits(config.server.max_batch_body_bytes.0),
         gate: gate.clone(),
     });
     let limits = ListenerLimits {

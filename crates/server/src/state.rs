@@ -12,4 +12,6 @@ pub(crate) struct App {
     pub(crate) access: Access,
     pub(crate) metrics: Metrics,
     pub(crate) body_limits: BodyLimits,
+    /// Of calls that carry many events.
+    pub(crate) batch_body_limits: BodyLimits,
 }

@@ -103,7 +103,7 @@ fn print_decision(decision: &Value) {
         let wait = limit["retry_after"].as_u64().map_or_else(String::new, crate::wire::wait);
         table.add_row([
             text(&limit["name"]),
-            bar(limit["used"].as_u64().unwrap_or(0), limit["max"].as_u64().unwrap_or(0)),
+            bar(limit["used"].as_u64().unwrap_or(0), limit["max"].as_u64().unwrap_or(0), BLOCKS),
             text(&limit["used"]),
             text(&limit["max"]),
             text(&limit["remaining"]),
@@ -120,15 +120,17 @@ fn print_decision(decision: &Value) {
     }
 }
 
-/// Ten blocks, filled as far as the limit is.
-fn bar(used: u64, max: u64) -> String {
-    const BLOCKS: u64 = 10;
+/// Of the bar of one limit.
+const BLOCKS: u8 = 10;
+
+/// So many blocks, filled as far as the limit is.
+pub(super) fn bar(used: u64, max: u64, blocks: u8) -> String {
     let full = match max {
-        0 => BLOCKS,
-        max => (u128::from(used) * u128::from(BLOCKS)).div_ceil(u128::from(max)) as u64,
+        0 => u128::from(blocks),
+        max => (u128::from(used) * u128::from(blocks)).div_ceil(u128::from(max)),
     };
-    let full = full.min(BLOCKS) as usize;
-    "█".repeat(full) + &"░".repeat(BLOCKS as usize - full)
+    let full = full.min(u128::from(blocks)) as usize;
+    "█".repeat(full) + &"░".repeat(usize::from(blocks) - full)
 }
 
 pub(crate) fn text(value: &Value) -> String {

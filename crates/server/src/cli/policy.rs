@@ -158,15 +158,15 @@ fn limits(policy: &Value) -> String {
     limits.join("\n")
 }
 
-fn table<const COLUMNS: usize>(header: [&str; COLUMNS]) -> Table {
+pub(super) fn table<const COLUMNS: usize>(header: [&str; COLUMNS]) -> Table {
     let mut table = Table::new();
     table.load_style(UTF8_FULL_CONDENSED).set_header(header);
     table
 }
 
-/// Names are plain, but what a person types may not be.
-fn encode(name: &str) -> String {
-    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"._-:".contains(&byte);
+/// Names are plain, but what a person types may not be; a dot alone would be a step in the path.
+pub(super) fn encode(name: &str) -> String {
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"_-:".contains(&byte);
     name.bytes()
         .map(|byte| if plain(byte) { char::from(byte).to_string() } else { format!("%{byte:02X}") })
         .collect()

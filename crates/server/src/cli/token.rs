@@ -20,7 +20,7 @@ pub(crate) enum TokenCommand {
         /// Noted in the audit of what it does (default: its scope)
         #[arg(long)]
         name: Option<String>,
-        /// Write to this store itself, while no server uses it
+        /// Write to this store itself: a file that no server uses, or a database
         #[arg(long, value_name = "URL")]
         store: Option<String>,
         #[command(flatten)]
@@ -52,27 +52,32 @@ pub(crate) fn run(command: &TokenCommand) -> Result<Done, Failure> {
 }
 
 fn create_in_store(store: &str, name: &str, scope: Scope) -> Result<String, Failure> {
-    let gate = open(store)?;
+    with_store(store, async |gate| create(gate, name, scope).await)
+}
+
+async fn create(gate: &Tollgate, name: &str, scope: Scope) -> Result<String, Failure> {
     if scope != Scope::Admin && !gate.has_token(Scope::Admin) {
         return Err(Failure::bad_input(
             "the first token must be of scope admin: once there is one, tokens are asked for, and \
              without an admin's nobody could administer the server",
         ));
     }
-    let token = block_on(gate.create_token(name, scope))??;
-    gate.close();
-    Ok(token)
+    Ok(gate.create_token(name, scope).await?)
 }
 
-/// Opens a store for a command of its own.
-pub(crate) fn open(store: &str) -> Result<Tollgate, Failure> {
-    Ok(block_on(Tollgate::open(store))??)
-}
-
-fn block_on<T>(future: impl Future<Output = T>) -> Result<T, Failure> {
+/// Opens a store for one command, and closes it.
+pub(crate) fn with_store<T>(
+    store: &str,
+    work: impl AsyncFnOnce(&Tollgate) -> Result<T, Failure>,
+) -> Result<T, Failure> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
         .map_err(|error| Failure::unreachable(format!("the runtime did not start: {error}")))?;
-    Ok(runtime.block_on(future))
+    runtime.block_on(async {
+        let gate = Tollgate::open(store).await?;
+        let done = work(&gate).await;
+        gate.close();
+        done
+    })
 }

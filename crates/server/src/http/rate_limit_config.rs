@@ -7,18 +7,16 @@ use axum::extract::{Query, State};
 use axum::http::StatusCode;
 use axum::{Extension, Json};
 use serde::{Deserialize, Serialize};
-use serde_json::{Map, Value, json};
+use serde_json::json;
+use tollgate::core::schedule::{BadPlan, Plan};
 use tollgate::{Compiled, Policy, parse_duration};
 use utoipa::ToSchema;
 
 use crate::auth::Caller;
 use crate::body::{self, parse};
-use crate::http::schema;
+use crate::http::{query, schema};
 use crate::problem::Problem;
 use crate::state::App;
-
-/// The name of the one limit such a policy has.
-const LIMIT_NAME: &str = "window";
 
 #[derive(Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
@@ -55,11 +53,14 @@ impl Config {
     }
 }
 
-/// Sets how many per window. Keeps the policy's schedule.
+/// Sets how many per window. Everything else the policy says stays as it is.
 #[utoipa::path(post, path = "/admin/rate-limit/config", tag = "policies",
     request_body = ConfigRequest,
-    responses((status = 201, body = Config), schema::BadInput, schema::StoreDown, schema::NoAccess,
-        schema::TooLarge))]
+    responses(
+        (status = 201, body = Config),
+        (status = 409, description = "Changed by somebody else at the same moment",
+            body = schema::Problem, content_type = "application/problem+json"),
+        schema::BadInput, schema::StoreDown, schema::NoAccess, schema::TooLarge))]
 pub(crate) async fn post(
     State(app): State<Arc<App>>,
     Extension(caller): Extension<Caller>,
@@ -67,20 +68,40 @@ pub(crate) async fn post(
 ) -> Result<(StatusCode, Json<Config>), Problem> {
     let bytes = body::read(request.into_body(), app.body_limits).await?;
     let request: ConfigRequest = parse(&bytes)?;
-    parse_duration(&request.window_size)
-        .map_err(|message| Problem::bad_field("windowSize", message))?;
-    let limit =
-        json!({ "name": LIMIT_NAME, "max": request.max_per_window, "per": request.window_size });
-    let mut document = Map::from_iter([("limits".to_owned(), json!([limit]))]);
-    let schedule = app.gate.policy(&request.config_name).ok();
-    let schedule = schedule.and_then(|before| before.policy().document().get("schedule").cloned());
-    document.extend(schedule.map(|schedule| ("schedule".to_owned(), schedule)));
-    let policy = Policy::from_json(&request.config_name, Value::Object(document))
-        .map_err(|invalid| Problem::bad_policy(&invalid).field(seed_field(&invalid)))?;
+    check(&request)?;
+    let ConfigRequest { config_name, max_per_window, window_size } = request;
     let gate = app.gate.clone();
-    let applied = app.finish(async move { gate.apply(&policy, &caller.name).await }).await?;
-    let config = Config::of(&applied.policy).expect("just made of one limit");
+    let change = async move {
+        gate.set_window(&config_name, max_per_window, &window_size, &caller.name).await
+    };
+    let policy = app.finish(change).await?;
+    let config = Config::of(&policy).ok_or_else(|| {
+        Problem::new(
+            StatusCode::CONFLICT,
+            "urn:tollgate:changed-meanwhile",
+            "the policy was changed by somebody else at the same moment; look, and try again",
+        )
+    })?;
     Ok((StatusCode::CREATED, Json(config)))
+}
+
+/// Such a config must be one that events can be scheduled by, also when it is not used for that.
+fn check(request: &ConfigRequest) -> Result<(), Problem> {
+    let ConfigRequest { config_name, max_per_window, window_size } = request;
+    let bad = |field: &str, why: &str| Problem::bad_field(field, format!("{field}: {why}"));
+    let per = parse_duration(window_size).map_err(|why| bad("windowSize", &why))?;
+    Plan::new(per, *max_per_window).map_err(|why| match why {
+        BadPlan::PerTooLong => bad("windowSize", "is too long"),
+        BadPlan::NoPlaces => bad("maxPerWindow", "must be at least 1"),
+        BadPlan::MaxAbovePer => {
+            bad("maxPerWindow", "must be at most 1 for each microsecond of windowSize")
+        }
+        other => bad("maxPerWindow", &other.to_string()),
+    })?;
+    let limit = json!({ "name": "window", "max": max_per_window, "per": window_size });
+    Policy::from_json(config_name, json!({ "limits": [limit] }))
+        .map_err(|invalid| Problem::bad_policy(&invalid).field(seed_field(&invalid)))?;
+    Ok(())
 }
 
 /// The field of this call that a policy's first fault came from.
@@ -111,7 +132,7 @@ pub(crate) async fn get(
     State(app): State<Arc<App>>,
     query: Result<Query<ConfigName>, QueryRejection>,
 ) -> Result<Json<Config>, Problem> {
-    let Query(query) = query.map_err(|rejection| bad_query(&rejection))?;
+    let query = query::read(query)?;
     let policy = app.gate.policy(&query.name)?;
     Config::of(&policy).map(Json).ok_or_else(|| {
         Problem::not_found(format!(
@@ -119,15 +140,6 @@ pub(crate) async fn get(
             query.name
         ))
     })
-}
-
-/// Names the parameter at fault, which stands between backticks.
-fn bad_query(rejection: &QueryRejection) -> Problem {
-    let text = rejection.body_text();
-    match text.split('`').nth(1) {
-        Some(parameter) => Problem::bad_field(parameter, text.clone()),
-        None => Problem::bad_request(text),
-    }
 }
 
 /// Reads everything in force from the store again.

@@ -81,6 +81,17 @@ pub(crate) struct Fault {
     detail: String,
 }
 
+/// What is wrong with one event of many.
+#[derive(Serialize, ToSchema)]
+pub(crate) struct EventProblem {
+    r#type: String,
+    title: String,
+    status: u16,
+    detail: String,
+    #[schema(required = false)]
+    field: String,
+}
+
 /// A cost that can never fit, with the decision's members; or an idempotency key used twice.
 #[derive(Serialize, ToSchema)]
 #[serde(untagged)]
@@ -206,6 +217,18 @@ pub(crate) enum TooLarge {
 problem_answer! {
     /// The store cannot answer, and the policy says to refuse then
     StoreDown, 503
+}
+problem_answer! {
+    /// The id has a slot that was asked for with other inputs, or that was cancelled
+    SlotConflict, 409
+}
+problem_answer! {
+    /// The config is not a policy that events can be scheduled by
+    NotASchedule, 422
+}
+problem_answer! {
+    /// No free place up to the horizon (`urn:tollgate:horizon-full`), or the store cannot answer
+    NoSlot, 503
 }
 
 /// Without a token where one is needed, or with one of another scope.

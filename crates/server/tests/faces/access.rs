@@ -2,6 +2,7 @@
 
 use serde_json::{Value, json};
 
+use crate::support::slots::NOON;
 use crate::support::{Call, Server, Setup, tollgate};
 
 const ADMIN: &str = "admin-from-the-environment";
@@ -21,10 +22,16 @@ fn sample(method: &str, path: &str, receipt: &Value) -> (Needs, Call) {
     let mut own = name.clone();
     own["max"] = 3.into();
     let config = json!({ "configName": "c", "maxPerWindow": 5, "windowSize": "PT4S" });
+    let event = json!({ "eventId": "e", "requestedTime": NOON });
     let (needs, body) = match (method, path) {
         ("get", "/healthz" | "/readyz" | "/metrics" | "/openapi.json") => (Needs::Nothing, None),
         ("post", "/api/v1/check" | "/api/v1/peek") => (Needs::Check, Some(ask)),
         ("post", "/api/v1/refund") => (Needs::Check, Some(json!({ "receipt": receipt }))),
+        ("post", "/api/v1/slots") => (Needs::Check, Some(event)),
+        ("post", "/api/v1/slots/batch") => (Needs::Check, Some(json!({ "events": [event] }))),
+        ("get" | "delete", "/api/v1/slots" | "/api/v1/slots/{eventId}" | "/api/v1/windows") => {
+            (Needs::Check, None)
+        }
         ("put", "/admin/policies/{name}") => (Needs::Admin, Some(json!({ "limits": limits }))),
         ("put", "/admin/overrides") => (Needs::Admin, Some(own)),
         ("delete", "/admin/overrides") => (Needs::Admin, Some(name)),
@@ -33,7 +40,9 @@ fn sample(method: &str, path: &str, receipt: &Value) -> (Needs, Call) {
         ("get" | "delete" | "post", path) if path.starts_with("/admin/") => (Needs::Admin, None),
         other => panic!("{other:?} is a new route: say here who may call it"),
     };
-    let call = Call::new(&method.to_uppercase(), &path.replace("{name}", "p"));
+    // The event was made by the routes before.
+    let path = path.replace("{name}", "p").replace("{eventId}", "e");
+    let call = Call::new(&method.to_uppercase(), &path);
     (needs, body.into_iter().fold(call, |call, body| call.json(&body)))
 }
 

@@ -14,6 +14,11 @@ fn a_server_that_cannot_be_reached_exits_3_and_says_what_to_do() {
         vec!["check", "p"],
         vec!["peek", "p"],
         vec!["refund", "r"],
+        vec!["slot", "e"],
+        vec!["slot", "list"],
+        vec!["slot", "cancel", "e"],
+        vec!["slot", "verify"],
+        vec!["slot", "timeline"],
         vec!["policy", "list"],
         vec!["policy", "show", "p"],
         vec!["policy", "history", "p"],
@@ -101,7 +106,7 @@ fn completions_are_printed_for_each_shell() {
     {
         let ended = alone(setup.home.path(), &["completions", shell]).expect(0);
         assert!(ended.out.contains(sign), "{shell}: {}", ended.out);
-        for command in ["serve", "check", "peek", "refund", "policy", "token", "migrate"] {
+        for command in ["serve", "check", "peek", "refund", "slot", "policy", "token", "migrate"] {
             assert!(ended.out.contains(command), "{shell}: {command}");
         }
         assert_eq!(ended.err, "");
@@ -125,6 +130,7 @@ fn help_and_version_exit_0_and_tell_the_exit_codes() {
         "check",
         "peek",
         "refund",
+        "slot",
         "policy",
         "token",
         "migrate",
@@ -134,7 +140,8 @@ fn help_and_version_exit_0_and_tell_the_exit_codes() {
     }
     let version = alone(setup.home.path(), &["--version"]).expect(0);
     assert_eq!(version.out.trim(), format!("tollgate {}", env!("CARGO_PKG_VERSION")));
-    for command in ["serve", "check", "peek", "refund", "policy", "token", "migrate", "completions"]
+    for command in
+        ["serve", "check", "peek", "refund", "slot", "policy", "token", "migrate", "completions"]
     {
         let help = alone(setup.home.path(), &[command, "--help"]).expect(0);
         assert!(help.out.contains("Usage"), "{command}");

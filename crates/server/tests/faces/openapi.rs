@@ -2,6 +2,7 @@
 
 use serde_json::{Value, json};
 
+use crate::support::slots::{NOON, SLOTS, event_body};
 use crate::support::{Call, FOREVER, Reply, Server};
 
 struct Api(Value);
@@ -116,11 +117,12 @@ fn it_is_openapi_3_1_and_lists_exactly_what_is_served() {
     let api = Api::of(&server);
     assert!(api.0["openapi"].as_str().unwrap().starts_with("3.1."));
     assert!(api.0["info"]["title"].is_string() && api.0["info"]["version"].is_string());
+    server.ask_slot("an-event", "default", NOON).ok();
     let mut listed = Vec::new();
     for (path, methods) in api.0["paths"].as_object().unwrap() {
         let methods: Vec<_> =
             methods.as_object().unwrap().keys().map(|m| m.to_uppercase()).collect();
-        let real = path.replace("{name}", "default");
+        let real = path.replace("{name}", "default").replace("{eventId}", "an-event");
         for method in ["GET", "POST", "PUT", "DELETE", "PATCH"] {
             let status = server.send(Call::new(method, &real)).status;
             let served = ![404, 405].contains(&status);
@@ -135,6 +137,13 @@ fn it_is_openapi_3_1_and_lists_exactly_what_is_served() {
         "POST /api/v1/check",
         "POST /api/v1/peek",
         "POST /api/v1/refund",
+        "POST /api/v1/slots",
+        "GET /api/v1/slots",
+        "POST /api/v1/slots/batch",
+        "GET /api/v1/slots/{eventId}",
+        "DELETE /api/v1/slots/{eventId}",
+        "GET /api/v1/windows",
+        "GET /admin/slots/verify",
         "POST /admin/rate-limit/config",
         "GET /admin/rate-limit/config",
         "POST /admin/rate-limit/cache/flush",
@@ -247,4 +256,47 @@ fn operations_say_which_of_them_need_a_token() {
     let whole = api["security"].as_array().is_some_and(|list| !list.is_empty());
     let check = &api["paths"]["/api/v1/check"]["post"]["security"];
     assert!(whole || check.as_array().is_some_and(|list| !list.is_empty()));
+}
+
+#[test]
+fn slots_have_the_bodies_it_describes() {
+    let server = Server::memory();
+    let api = Api::of(&server);
+    server.short_config("full", 1);
+    server.policy("p", &limits(1));
+    for reply in [
+        server.ask_slot("e", "full", NOON),
+        server.ask_slot("f", "full", NOON),
+        server.ask_slot("e", "default", NOON),
+        server.ask_slot("f", "p", NOON),
+        server.ask_slot("f", "unknown", NOON),
+        server.ask_slot("", "default", NOON),
+        server.send(Call::new("POST", SLOTS).bytes(vec![b' '; 300_000])),
+    ] {
+        api.covers("post", SLOTS, &reply);
+    }
+    let events = [event_body("g", "default", NOON), event_body("", "x", "x")];
+    let path = "/api/v1/slots/batch";
+    api.covers("post", path, &server.post(path, &json!({ "events": events })));
+    api.covers("post", path, &server.post(path, &json!({ "events": [] })));
+    let long = format!("{SLOTS}/{}", "x".repeat(256));
+    for (method, path) in
+        [("GET", "e"), ("DELETE", "e"), ("GET", "e"), ("GET", "x"), ("DELETE", "x")]
+    {
+        let reply = server.send(Call::new(method, &format!("{SLOTS}/{path}")));
+        api.covers(&method.to_lowercase(), "/api/v1/slots/{eventId}", &reply);
+    }
+    api.covers("get", "/api/v1/slots/{eventId}", &server.get(&long));
+    api.covers("delete", "/api/v1/slots/{eventId}", &server.delete(&long));
+    for (path, queries) in [
+        (SLOTS, ["", "?configName=full", "?configName=unknown", "?limit=0"]),
+        ("/api/v1/windows", ["", "?configName=p", "?configName=unknown", "?from=x"]),
+        ("/admin/slots/verify", ["", "?configName=p", "?configName=unknown", "?x=1"]),
+    ] {
+        for query in queries {
+            api.covers("get", path, &server.get(&format!("{path}{query}")));
+        }
+    }
+    server.ask_slot("h", "default", "2026-12-01T12:00:05Z").ok();
+    api.covers("get", SLOTS, &server.get(&format!("{SLOTS}?limit=1")));
 }

@@ -48,18 +48,58 @@ fn the_default_config_needs_no_name_and_an_unknown_one_is_404() {
 }
 
 #[test]
-fn a_config_keeps_the_schedule_of_its_policy() {
+fn a_config_keeps_everything_its_policy_says_but_the_limits() {
     let server = Server::memory();
     let schedule =
         json!({ "calendar": { "timezone": "America/New_York", "closed": ["2026-12-25"] } });
-    let policy = json!({
-        "limits": [{ "name": "window", "max": 50, "per": "1m" }], "schedule": schedule,
+    let mut policy = json!({
+        "limits": [{ "name": "mine", "max": 50, "per": "1m" }],
+        "schedule": schedule,
+        "durability": "sync",
+        "on_store_error": "allow",
+        "routes": ["/pay"],
     });
+    server.put("/admin/policies/payments", &policy);
+    assert_eq!(server.post(PATH, &config(60, "PT2M")).status, 201);
+    let shown = server.get("/admin/policies/payments").ok();
+    policy["limits"] = json!([{ "name": "mine", "max": 60, "per": "PT2M" }]);
+    for (name, value) in policy.as_object().unwrap() {
+        assert_eq!(shown[name], *value, "{name}");
+    }
+    assert_eq!(shown["version"], 2);
+}
+
+#[test]
+fn a_policy_of_several_limits_becomes_one_of_one_limit() {
+    let server = Server::memory();
+    let limit = |name: &str| json!({ "name": name, "max": 50, "per": "1m", "by": ["user"] });
+    let policy = json!({ "limits": [limit("a"), limit("b")], "durability": "sync" });
     server.put("/admin/policies/payments", &policy);
     assert_eq!(server.post(PATH, &config(60, "PT1M")).status, 201);
     let shown = server.get("/admin/policies/payments").ok();
-    assert_eq!(shown["schedule"], schedule);
-    assert_eq!((&shown["limits"][0]["max"], &shown["version"]), (&json!(60), &json!(2)));
+    assert_eq!(shown["limits"], json!([{ "name": "window", "max": 60, "per": "PT1M" }]));
+    assert_eq!(shown["durability"], "sync");
+}
+
+#[test]
+fn configs_set_at_the_same_moment_all_become_versions_and_lose_nothing_else() {
+    let server = Server::memory();
+    let policy = json!({
+        "limits": [{ "name": "window", "max": 1, "per": "PT4S" }], "durability": "sync",
+    });
+    server.put("/admin/policies/payments", &policy);
+    std::thread::scope(|scope| {
+        for max in 2..10 {
+            let server = &server;
+            scope.spawn(move || assert_eq!(server.post(PATH, &config(max, "PT4S")).status, 201));
+        }
+    });
+    let versions = server.get("/admin/policies/payments/versions").ok();
+    let versions = versions["versions"].as_array().unwrap();
+    assert_eq!(versions.len(), 9);
+    for version in versions {
+        assert_eq!(version["policy"]["durability"], "sync", "{version}");
+    }
 }
 
 #[test]
@@ -75,6 +115,10 @@ fn a_bad_config_is_400_and_names_the_seeds_field() {
         ("windowSize", json!("day")),
         ("windowSize", json!("")),
         ("windowSize", json!(4)),
+        ("windowSize", json!("P1M")),
+        ("windowSize", json!("20000d")),
+        ("maxPerWindow", json!(0)),
+        ("maxPerWindow", json!(4_000_001)),
         ("maxPerWindow", json!(-1)),
         ("maxPerWindow", json!("5")),
         ("maxPerWindow", json!(1.5)),

@@ -4,6 +4,7 @@ pub(crate) mod command;
 pub(crate) mod http;
 pub(crate) mod raw;
 pub(crate) mod server;
+pub(crate) mod slots;
 
 use std::time::{Duration, Instant};
 

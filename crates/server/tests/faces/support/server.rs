@@ -47,6 +47,13 @@ impl Setup {
         setup.arg("--store").arg(&store)
     }
 
+    /// On a database.
+    pub(crate) fn postgres(url: &str) -> Self {
+        let mut setup = Self::memory();
+        setup.args.truncate(3);
+        setup.arg("--store").arg(url)
+    }
+
     /// The same folder, other arguments.
     pub(crate) fn with_args(self, args: &[&str]) -> Self {
         Self { args: args.iter().map(|arg| (*arg).to_owned()).collect(), ..self }

@@ -1,0 +1,106 @@
+//! Query strings and times: read strictly, with the parameter or field at fault named.
+
+use axum::extract::Query;
+use axum::extract::rejection::QueryRejection;
+use serde::Deserialize;
+use tollgate::Instant;
+use utoipa::IntoParams;
+
+use crate::problem::Problem;
+
+const MICROSECOND_NANOS: i128 = 1_000;
+/// From 1970 to 9900: inside them every window and horizon can be counted. What is kept is
+/// at most ten years old, so nothing usable lies before.
+const FIRST: Instant = Instant::from_secs(0);
+const LAST: Instant = Instant::from_secs(250_246_627_200);
+
+#[derive(Deserialize, IntoParams)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub(crate) struct ListQuery {
+    /// Defaults to `default`.
+    pub(super) config_name: Option<String>,
+    /// The first scheduled time to list; all that are kept if not said.
+    #[param(format = DateTime)]
+    pub(super) from: Option<String>,
+    /// The scheduled time to stop before.
+    #[param(format = DateTime)]
+    pub(super) to: Option<String>,
+    /// `nextCursor` of the page before.
+    pub(super) cursor: Option<String>,
+    /// 1 to 1000; 100 if not said.
+    #[param(value_type = Option<u32>, minimum = 1, maximum = 1000)]
+    pub(super) limit: Option<String>,
+}
+
+#[derive(Deserialize, IntoParams)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub(crate) struct WindowQuery {
+    /// Defaults to `default`.
+    pub(super) config_name: Option<String>,
+    /// Windows that share an instant with `from` up to `to` are listed; all if not said.
+    #[param(format = DateTime)]
+    pub(super) from: Option<String>,
+    #[param(format = DateTime)]
+    pub(super) to: Option<String>,
+}
+
+#[derive(Deserialize, IntoParams)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub(crate) struct VerifyQuery {
+    /// Defaults to `default`.
+    pub(super) config_name: Option<String>,
+}
+
+/// The query, or a problem that names the parameter.
+pub(crate) fn read<T>(query: Result<Query<T>, QueryRejection>) -> Result<T, Problem> {
+    let Query(query) = query.map_err(|rejection| bad_query(&rejection))?;
+    Ok(query)
+}
+
+/// Names the parameter at fault, which stands between backticks.
+fn bad_query(rejection: &QueryRejection) -> Problem {
+    let text = rejection.body_text();
+    match text.split('`').nth(1) {
+        Some(parameter) => Problem::bad_field(parameter, text.clone()),
+        None => Problem::bad_request(text),
+    }
+}
+
+/// An RFC 3339 time. One finer than a microsecond is rounded up: what is given for it must not
+/// come before it.
+pub(crate) fn instant(field: &str, text: &str) -> Result<Instant, Problem> {
+    let read: Result<jiff::Timestamp, _> = text.parse();
+    let time = read.map_err(|_| {
+        let detail = format!(
+            "{field} {text:?} is not a time; write it as RFC 3339 does: 2025-06-01T12:00:00Z"
+        );
+        Problem::bad_field(field, detail)
+    })?;
+    let nanos = time.as_nanosecond();
+    let micros =
+        nanos.div_euclid(MICROSECOND_NANOS) + i128::from(nanos.rem_euclid(MICROSECOND_NANOS) > 0);
+    let at = i64::try_from(micros).map_or(Instant::MAX, Instant::from_micros);
+    if (FIRST..=LAST).contains(&at) {
+        return Ok(at);
+    }
+    Err(Problem::bad_field(
+        field,
+        format!("{field} {text:?} is out of range: it must be from {FIRST} to {LAST}"),
+    ))
+}
+
+/// The instants from `from` up to, not including, `to`; all of them where nothing is said.
+pub(crate) fn interval(
+    from: Option<&str>,
+    to: Option<&str>,
+) -> Result<(Instant, Instant), Problem> {
+    let from = from.map_or(Ok(FIRST), |text| instant("from", text))?;
+    let to = to.map_or(Ok(Instant::MAX), |text| instant("to", text))?;
+    if to < from {
+        return Err(Problem::bad_field("to", format!("to ({to}) lies before from ({from})")));
+    }
+    Ok((from, to))
+}

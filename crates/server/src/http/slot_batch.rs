@@ -1,0 +1,140 @@
+//! Many events in one call. Each has its own answer: a slot, or the problem it would have had alone.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+
+use axum::Json;
+use axum::extract::State;
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+use tollgate::SlotAsk;
+use utoipa::ToSchema;
+
+use crate::body::{self, parse};
+use crate::http::schema;
+use crate::http::slots::{AssignedSlot, Given, SlotRequest};
+use crate::problem::Problem;
+use crate::state::App;
+
+const MAX_EVENTS: usize = 1_000;
+
+#[derive(Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct BatchRequest {
+    #[schema(min_items = 1, max_items = 1000)]
+    events: Vec<SlotRequest>,
+}
+
+#[derive(Serialize, ToSchema)]
+pub(crate) struct BatchAnswer {
+    /// One for each event, in the order of the events.
+    results: Vec<BatchResult>,
+    /// How many of them have their slot from before this call.
+    repeated: usize,
+}
+
+/// An event's slot, or why it has none.
+#[derive(Serialize, ToSchema)]
+#[serde(untagged)]
+pub(crate) enum BatchResult {
+    Slot(AssignedSlot),
+    #[schema(value_type = schema::EventProblem)]
+    Problem(Map<String, Value>),
+}
+
+/// Events of one policy, and where in the batch they stand.
+struct Group {
+    policy: String,
+    events: Vec<SlotAsk>,
+    positions: Vec<usize>,
+}
+
+type Told = Option<Result<Given, Problem>>;
+
+/// Gives up to 1000 events their slots, in order.
+///
+/// Events of one config are assigned together; what is wrong with one event holds up no other.
+#[utoipa::path(post, path = "/api/v1/slots/batch", tag = "slots",
+    request_body = BatchRequest,
+    responses((status = 200, body = BatchAnswer), schema::BadInput, schema::StoreDown,
+        schema::NoAccess, schema::TooLarge))]
+pub(crate) async fn post(
+    State(app): State<Arc<App>>,
+    request: axum::extract::Request,
+) -> Result<Json<BatchAnswer>, Problem> {
+    let bytes = body::read(request.into_body(), app.batch_body_limits).await?;
+    let BatchRequest { events } = parse(&bytes)?;
+    if !(1..=MAX_EVENTS).contains(&events.len()) {
+        let detail =
+            format!("events must be from 1 to {MAX_EVENTS} in number, not {}", events.len());
+        return Err(Problem::bad_field("events", detail));
+    }
+    let (mut told, groups) = group(events);
+    for group in groups {
+        let Group { policy, events, positions } = group;
+        match app.assign(&policy, events).await {
+            Ok(answers) => {
+                for (position, answer) in positions.into_iter().zip(answers) {
+                    told[position] = Some(answer);
+                }
+            }
+            // With nothing given yet the whole call failed, and may be repeated as it is.
+            Err(problem) if problem.status().is_server_error() && !any_given(&told) => {
+                return Err(problem);
+            }
+            Err(problem) => {
+                for position in positions {
+                    told[position] = Some(Err(problem.clone()));
+                }
+            }
+        }
+    }
+    Ok(Json(answer(told)))
+}
+
+fn any_given(told: &[Told]) -> bool {
+    told.iter().any(|answer| matches!(answer, Some(Ok(_))))
+}
+
+/// Events by policy, in the order of the first of each; what cannot be asked has its answer at once.
+fn group(events: Vec<SlotRequest>) -> (Vec<Told>, Vec<Group>) {
+    let mut told: Vec<Told> = Vec::with_capacity(events.len());
+    let mut groups: Vec<Group> = Vec::new();
+    let mut by_policy: HashMap<String, usize> = HashMap::new();
+    for (position, event) in events.into_iter().enumerate() {
+        let (policy, ask) = match event.ask() {
+            Ok(asked) => asked,
+            Err(problem) => {
+                told.push(Some(Err(problem)));
+                continue;
+            }
+        };
+        told.push(None);
+        let number = *by_policy.entry(policy).or_insert_with_key(|policy| {
+            let policy = policy.clone();
+            groups.push(Group { policy, events: Vec::new(), positions: Vec::new() });
+            groups.len() - 1
+        });
+        groups[number].events.push(ask);
+        groups[number].positions.push(position);
+    }
+    (told, groups)
+}
+
+fn answer(told: Vec<Told>) -> BatchAnswer {
+    let mut repeated = 0;
+    let mut seen = HashSet::new();
+    let mut results = Vec::with_capacity(told.len());
+    for answer in told {
+        results.push(match answer.expect("every event is in a group or has its problem") {
+            Ok(Given { slot, is_repeated }) => {
+                // Within one call only the first of several is new.
+                let is_first = seen.insert(slot.event_id.clone());
+                repeated += usize::from(is_repeated || !is_first);
+                BatchResult::Slot(AssignedSlot::of(slot))
+            }
+            Err(problem) => BatchResult::Problem(problem.document()),
+        });
+    }
+    BatchAnswer { results, repeated }
+}

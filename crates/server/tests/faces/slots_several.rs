@@ -1,0 +1,163 @@
+//! Slots on several servers of one PostgreSQL, and on a file through kill -9.
+
+use std::collections::HashSet;
+use std::sync::Mutex;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use testkit::random;
+use testkit::servers::Postgres;
+
+use crate::support::slots::{NOON, SLOTS, event_body};
+use crate::support::{DEADLINE, Server, Setup, tollgate};
+
+fn two_servers() -> (Server, Server) {
+    let schema = random::name("s").replace('-', "_");
+    let (base, secs) = (Postgres::shared().url(), DEADLINE.as_secs());
+    let url = format!("{base}?schema={schema}&deadline={secs}s");
+    (Setup::postgres(&url).into_server(), Setup::postgres(&url).into_server())
+}
+
+#[test]
+fn one_event_on_two_servers_has_one_slot() {
+    let (one, other) = two_servers();
+    one.slot_config("c", 5, "PT4S");
+    let first = one.ask_slot("e", "c", NOON).ok();
+    assert_eq!(other.ask_slot("e", "c", NOON).ok(), first);
+    assert_eq!(other.get("/api/v1/slots/e").ok(), one.get("/api/v1/slots/e").ok());
+    other.ask_slot("e", "default", NOON).fault(409, "eventId");
+    assert_eq!((one.fill("c"), other.fill("c")), (vec![1], vec![1]));
+}
+
+#[test]
+fn racing_servers_fill_every_window_exactly_and_give_each_event_one_slot() {
+    let (one, other) = two_servers();
+    one.slot_config("c", 5, "PT4S");
+    let answers = Mutex::new(Vec::new());
+    std::thread::scope(|scope| {
+        for server in [&one, &other, &one, &other] {
+            let answers = &answers;
+            scope.spawn(move || {
+                for number in 0..20 {
+                    let slot = server.ask_slot(&format!("e-{number}"), "c", NOON).ok();
+                    answers.lock().unwrap().push(slot.to_string());
+                }
+            });
+        }
+    });
+    let distinct: HashSet<String> = answers.into_inner().unwrap().into_iter().collect();
+    assert_eq!(distinct.len(), 20);
+    assert_eq!(one.fill("c"), [5, 5, 5, 5]);
+    assert_eq!(other.verified("c")["slots"], 20);
+}
+
+#[test]
+fn a_cancel_on_one_server_frees_the_place_for_another() {
+    let (one, other) = two_servers();
+    one.slot_config("c", 1, "PT4S");
+    let first = one.ask_slot("a", "c", NOON).ok();
+    other.ask_slot("b", "c", NOON).ok();
+    one.delete("/api/v1/slots/a").ok();
+    let next = other.ask_slot("d", "c", NOON).ok();
+    assert_eq!(next["scheduledTime"], first["scheduledTime"]);
+    other.ask_slot("a", "c", NOON).fault(409, "eventId");
+    assert_eq!(one.verified("c")["slots"], 2);
+}
+
+#[test]
+fn a_config_changed_on_one_server_is_in_force_at_the_next_slot_of_another() {
+    let (one, other) = two_servers();
+    one.slot_config("c", 1, "PT4S");
+    other.ask_slot("a", "c", NOON).ok();
+    one.slot_config("c", 3, "PT4S");
+    other.ask_slot("b", "c", NOON).ok();
+    other.ask_slot("c", "c", NOON).ok();
+    assert_eq!(other.fill("c"), [3]);
+    one.slot_config("c", 1, "PT8S");
+    assert_eq!(other.get("/api/v1/windows?configName=c").ok()["windowSize"], "PT8S");
+    other.ask_slot("d", "c", NOON).ok();
+    assert_eq!((one.fill("c"), other.fill("c")), (vec![3, 1], vec![3, 1]));
+    one.delete("/admin/policies/c");
+    other.ask_slot("e", "c", NOON).problem(404);
+    one.verified("default");
+}
+
+#[test]
+fn a_batch_and_pages_are_the_same_on_every_store() {
+    let (postgres, _other) = two_servers();
+    let memory = Server::memory();
+    let seen = [&postgres, &memory].map(|server| {
+        server.slot_config("c", 7, "PT4S");
+        let events: Vec<_> =
+            (0..60).map(|number| event_body(&format!("é/{number}"), "c", NOON)).collect();
+        let body = json!({ "events": events });
+        let batch = server.post("/api/v1/slots/batch", &body).ok();
+        let again = server.post("/api/v1/slots/batch", &body).ok();
+        assert_eq!(again["repeated"], 60);
+        server.delete("/api/v1/slots/%C3%A9%2F7").ok();
+        let mut pages = Vec::new();
+        let mut cursor = String::new();
+        loop {
+            let page = server.get(&format!("{SLOTS}?configName=c&limit=17{cursor}")).ok();
+            let slots = page["slots"].as_array().unwrap();
+            pages.extend(slots.iter().map(|slot| slot["scheduledTime"].clone()));
+            let Some(next) = page["nextCursor"].as_str() else { break };
+            cursor = format!("&cursor={next}");
+        }
+        (batch, pages, server.fill("c"))
+    });
+    assert_eq!(seen[0], seen[1]);
+    assert_eq!(seen[0].1.len(), 60);
+}
+
+#[test]
+fn kill_9_under_load_loses_no_slot_that_was_answered() {
+    let setup = Setup::sqlite();
+    let answered: Mutex<Vec<Value>> = Mutex::default();
+    for round in 0..3 {
+        let server = setup.start();
+        server.slot_config("c", 50, "PT4S");
+        let address = server.address.clone();
+        let load = std::thread::scope(|scope| {
+            let writers: Vec<_> = (0..4)
+                .map(|writer| {
+                    let (address, answered) = (&address, &answered);
+                    scope.spawn(move || write(address, &format!("{round}-{writer}"), answered))
+                })
+                .collect();
+            std::thread::sleep(Duration::from_millis(700));
+            server.kill();
+            writers.into_iter().map(|writer| writer.join().unwrap()).sum::<usize>()
+        });
+        assert!(load > 10, "round {round}: {load} answers are no load");
+        let server = setup.start();
+        let verified = tollgate(&server, &["slot", "verify", "--config", "c"]).expect(0);
+        assert!(verified.out.contains("no drift"), "{verified:?}");
+        let answered = answered.lock().unwrap();
+        for slot in answered.iter() {
+            let id = slot["eventId"].as_str().unwrap();
+            let kept = server.get(&format!("/api/v1/slots/{id}")).ok();
+            assert_eq!(kept["scheduledTime"], slot["scheduledTime"], "{id}");
+        }
+        assert!(server.verified("c")["slots"].as_u64().unwrap() >= answered.len() as u64);
+        server.terminate();
+    }
+}
+
+/// Asks until nobody answers; how many did.
+fn write(address: &str, name: &str, answered: &Mutex<Vec<Value>>) -> usize {
+    let agent: ureq::Agent = ureq::Agent::config_builder()
+        .http_status_as_error(false)
+        .timeout_global(Some(DEADLINE))
+        .build()
+        .into();
+    for number in 0.. {
+        let body = event_body(&format!("{name}-{number}"), "c", NOON).to_string();
+        let asked = agent.post(format!("http://{address}{SLOTS}")).send(body);
+        let Ok(mut reply) = asked else { return number };
+        let Ok(text) = reply.body_mut().read_to_string() else { return number };
+        assert_eq!(reply.status(), 200, "{text}");
+        answered.lock().unwrap().push(serde_json::from_str(&text).unwrap());
+    }
+    unreachable!("the server is killed before the numbers end")
+}
