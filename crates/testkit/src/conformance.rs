@@ -7,6 +7,7 @@ pub mod once;
 pub mod policies;
 pub mod refunds;
 pub mod several;
+pub mod slots;
 pub mod subjects;
 pub mod time;
 
@@ -92,6 +93,24 @@ macro_rules! conformance {
                 sweeping_changes_no_answer
                 sweeping_and_stepping_back_mints_nothing
             }
+            slots {
+                a_burst_fills_window_after_window_in_order
+                an_id_is_one_slot_however_often_it_is_asked_for
+                an_id_without_a_time_is_repeated_without_one
+                an_id_with_other_inputs_is_refused
+                a_bad_id_or_policy_is_an_error_and_nothing_is_counted
+                a_request_in_mid_window_gets_its_share
+                a_cancel_frees_its_place_and_not_its_id
+                a_raised_max_opens_the_rest_of_a_window_and_a_lowered_one_closes_it
+                a_changed_per_counts_what_was_given_before
+                a_full_horizon_is_said_and_nothing_is_counted
+                old_slots_go_and_none_is_given_so_far_back
+                an_office_hours_policy_never_gives_a_closed_hour
+                listings_go_page_by_page_in_order
+                ten_callers_with_one_id_get_one_slot
+                one_id_in_two_policies_at_once_is_one_slot
+                many_callers_at_once_never_overfill_a_window
+            }
             once {
                 an_answer_is_replayed_after_its_policy_is_gone
                 an_allowed_answer_is_replayed_and_counted_once
@@ -140,6 +159,7 @@ mod tests {
             include_str!("conformance/policies.rs"),
             include_str!("conformance/refunds.rs"),
             include_str!("conformance/several.rs"),
+            include_str!("conformance/slots.rs"),
             include_str!("conformance/subjects.rs"),
             include_str!("conformance/time.rs"),
         ];

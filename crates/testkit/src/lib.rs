@@ -18,10 +18,13 @@
 mod clock;
 pub mod concurrency;
 pub mod conformance;
+pub mod history;
 pub mod kill;
 pub mod model;
 pub mod puppet;
 pub mod random;
+pub mod servers;
+pub mod soak;
 mod stage;
 
 pub use clock::ManualClock;

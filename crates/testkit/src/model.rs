@@ -90,7 +90,7 @@ async fn follow(stage: &Stage, script: &Script) -> Result<(), String> {
                 apply(stage, &oracle, *policy, &names[*policy]).await;
             }
             Step::Sweep => {
-                stage.gate.sweep();
+                stage.gate.sweep().await.expect("the store sweeps");
                 oracle.sweep(now);
             }
         }

@@ -43,6 +43,7 @@ where
 {
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
+        .enable_all()
         .build()
         .expect("a runtime starts");
     runtime.block_on(async { case(open().await.into()).await });

@@ -36,10 +36,10 @@ async fn fill(stage: &Stage) -> Trial {
 async fn idle_keys_go(stage: &Stage) {
     fill(stage).await;
     assert_eq!(stage.gate.stats().keys, USERS * 4);
-    stage.gate.sweep();
+    stage.gate.sweep().await.expect("the store sweeps");
     assert_eq!(stage.gate.stats().keys, USERS * 4, "all of them are in use");
     stage.clock.advance(Span::from_secs(121));
-    stage.gate.sweep();
+    stage.gate.sweep().await.expect("the store sweeps");
     assert_eq!(stage.gate.stats().keys, 0);
 }
 
@@ -110,7 +110,7 @@ async fn a_restart_after_a_sweep_and_a_step_back_mints_nothing() {
     stage.gate.ping().await.unwrap();
     stage.clock.advance(Span::from_secs(300));
     let over_at = start.plus(Span::from_secs(60));
-    stage.gate.sweep();
+    stage.gate.sweep().await.expect("the store sweeps");
     drop((stage, trial.gate));
     home.clock.set(start);
     let stage = home.open().await;
@@ -151,7 +151,7 @@ async fn a_sweep_by_a_clock_that_is_ahead_does_not_stop_time() {
     let start = stage.clock.now();
     trial.pass(&[("user", "ada")], 3).await;
     stage.clock.advance(Span::from_secs(365 * 86_400));
-    stage.gate.sweep();
+    stage.gate.sweep().await.expect("the store sweeps");
     stage.clock.set(start);
     assert!(stage.gate.now() <= start.plus(Span::from_secs(181)), "{}", stage.gate.now());
 }

@@ -142,7 +142,7 @@ pub async fn sweeping_meanwhile_loses_nothing(stage: Stage) {
                 for _ in 0..4 {
                     allowed += u64::from(trial.check(&[("user", &user)], 1).await.allowed());
                     if number % 8 == 0 {
-                        gate.sweep();
+                        gate.sweep().await.expect("the store sweeps");
                     }
                 }
                 allowed

@@ -114,13 +114,13 @@ pub async fn sweeping_changes_no_answer(stage: Stage) {
     for algorithm in ["fixed", "sliding", "bucket"] {
         let trial = full(&stage, algorithm).await;
         let resets_at = trial.peek(&[], 1).await.decision.limits[0].standing.resets_at;
-        stage.gate.sweep();
+        stage.gate.sweep().await.expect("the store sweeps");
         assert_eq!(trial.used(&[]).await, [3], "{algorithm}: in use, so it stays");
         stage.wait_until(resets_at.plus_micros(-1));
-        stage.gate.sweep();
+        stage.gate.sweep().await.expect("the store sweeps");
         assert_ne!(trial.used(&[]).await, [0], "{algorithm}: a microsecond is left");
         stage.wait_until(resets_at);
-        stage.gate.sweep();
+        stage.gate.sweep().await.expect("the store sweeps");
         assert_eq!(trial.used(&[]).await, [0], "{algorithm}");
         trial.pass_times(&[], 3).await;
         trial.refused_until(&[], 1).await;
@@ -133,7 +133,7 @@ pub async fn sweeping_and_stepping_back_mints_nothing(stage: Stage) {
         let start = stage.clock.now();
         let over_at = trial.peek(&[], 1).await.decision.limits[0].standing.resets_at;
         stage.clock.advance(Span::from_secs(600));
-        stage.gate.sweep();
+        stage.gate.sweep().await.expect("the store sweeps");
         stage.clock.set(start);
         // The counts of `start` are gone, so no decision is made there again.
         let answer = trial.check(&[], 3).await;

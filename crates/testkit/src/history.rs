@@ -1,0 +1,242 @@
+//! Was there ever one too many? The log of all answers of all instances, replayed and judged.
+//!
+//! The log holds every answer with its instant: what was allowed, what was refused, what was given
+//! back, and what may have been counted although its answer was lost. For each key it is replayed
+//! in order of time through two models that know nothing of the store or of `tollgate-core`:
+//!
+//! - the **least** that the store must have counted: every allowed answer, less what was given back,
+//!   from the earliest moment at which that can have happened;
+//! - the **most** it can have counted: every allowed answer as if nothing was ever given back, and
+//!   everything in doubt.
+//!
+//! Then every answer is held against both:
+//!
+//! - *one too many*: allowed, and the least is above the `max` of the version that decided it. For
+//!   `fixed` that is the aligned window, for `sliding` any interval of the window's length (checked
+//!   at each of its last spends, which is the same), for `bucket` burst + rate × interval for any
+//!   interval (the running form of it: an instant that every spend pushes on);
+//! - *forgotten*: the answer says that less is used than the least: something answered was lost. A
+//!   lost update shows here at once, long before it fills a window;
+//! - *invented*: it says that more is used than the most;
+//! - *refused for nothing*: refused, although the most leaves room for it. So where nothing is in
+//!   doubt and nothing was given back, exactly as much passes as fits, in every window;
+//! - *by the wrong version*: it was asked after a newer version was known to be in force, or decided
+//!   before its own was made. Only a refusal from memory may be by the version of a second ago.
+//!
+//! How tight it is: to the unit where nothing was given back and nothing is in doubt, also across
+//! changes of `max`, because each answer is judged by its own version's and the version by the log of
+//! changes. A refund makes the least smaller by its cost from the moment it was *sent*, some
+//! milliseconds before it was done; what is in doubt makes the most larger for the whole history. A
+//! bucket's arithmetic is rounded in the store's favour, by less than a millionth of a unit.
+//!
+//! Deliberately absent: any order but that of `decided_at`. Two batches that hold one key never
+//! share a microsecond, and within a batch the order does not matter for these sums. A database
+//! whose clock steps back during a history would be accused wrongly.
+
+mod key;
+mod standing;
+mod versions;
+
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use key::KeyHistory;
+pub use versions::{Version, Versions};
+
+/// How one limit counts; all spans in microseconds.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Rule {
+    Fixed { per: i64 },
+    Sliding { per: i64, resolution: i64 },
+    Bucket { per: i64 },
+}
+
+/// What one limit lets through in one version of its policy.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Terms {
+    pub max: u64,
+    /// What `used` is measured against: a bucket's burst, everybody else's `max`.
+    pub holds: u64,
+}
+
+/// One answer out of the log.
+#[derive(Clone, Debug)]
+pub struct Answer<'a> {
+    pub outcome: Outcome,
+    pub asked_at: i64,
+    pub decided_at: i64,
+    pub cost: u32,
+    /// Of the policy; `None` where the answer does not tell: then its `max`es do.
+    pub version: Option<u64>,
+    /// One per limit of the policy, in its order.
+    pub limits: &'a [Seen],
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Outcome {
+    /// With the earliest instant at which it may have been given back.
+    Allowed { given_back_from: Option<i64> },
+    /// `from_memory`: it may repeat what the store said up to a second ago.
+    Refused { from_memory: bool },
+    /// A peek: only how it stands.
+    Looked,
+}
+
+/// What an answer says of one limit.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Seen {
+    /// A number for what it counts by; the same value, the same number.
+    pub key: u32,
+    pub max: u64,
+    pub used: u64,
+    /// Whether it is this limit that refuses.
+    pub refuses: bool,
+}
+
+/// Everything that was said under one policy.
+#[derive(Clone, Debug)]
+pub struct History {
+    policy: String,
+    rules: Vec<Rule>,
+    versions: Versions,
+    keys: BTreeMap<(usize, u32), KeyHistory>,
+    faults: Vec<Fault>,
+}
+
+/// What was found in order.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Tally {
+    /// Units, less what was given back.
+    pub units: u64,
+    pub refusals: u64,
+}
+
+/// An answer that cannot be right.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Fault {
+    pub policy: String,
+    /// Its position in the policy, and the number of the key.
+    pub limit: usize,
+    pub key: u32,
+    pub decided_at: i64,
+    pub wrong: Wrong,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Wrong {
+    OneTooMany {
+        held: u64,
+        max: u64,
+    },
+    Forgotten {
+        held: u64,
+        used: u64,
+    },
+    Invented {
+        held: u64,
+        used: u64,
+    },
+    RefusedForNothing {
+        held: u64,
+        cost: u64,
+        max: u64,
+    },
+    WrongVersion {
+        version: Option<u64>,
+    },
+    /// The version says another `max` than the answer.
+    WrongMax {
+        version: u64,
+        says: u64,
+    },
+}
+
+impl History {
+    pub fn new(policy: impl Into<String>, rules: Vec<Rule>, versions: Versions) -> Self {
+        Self { policy: policy.into(), rules, versions, keys: BTreeMap::new(), faults: Vec::new() }
+    }
+
+    /// Adds an answer, in any order.
+    pub fn add(&mut self, answer: &Answer<'_>) {
+        assert_eq!(answer.limits.len(), self.rules.len(), "one report per limit of the policy");
+        let fault = |limit: usize, wrong| Fault {
+            policy: self.policy.clone(),
+            limit,
+            key: answer.limits.get(limit).map_or(0, |seen| seen.key),
+            decided_at: answer.decided_at,
+            wrong,
+        };
+        let Some(version) = self.versions.of(answer) else {
+            let wrong = Wrong::WrongVersion { version: answer.version };
+            return self.faults.push(fault(0, wrong));
+        };
+        for (limit, (seen, terms)) in answer.limits.iter().zip(&version.terms).enumerate() {
+            if seen.max != terms.holds {
+                let wrong = Wrong::WrongMax { version: version.number, says: seen.max };
+                self.faults.push(fault(limit, wrong));
+                continue;
+            }
+            let rule = self.rules[limit];
+            let key = self.keys.entry((limit, seen.key));
+            key.or_insert_with(|| KeyHistory::new(rule)).add(answer, seen, *terms);
+        }
+    }
+
+    /// A request whose answer was lost: it may have been counted under these keys, one per limit.
+    pub fn doubt(&mut self, cost: u32, keys: &[u32]) {
+        for (limit, key) in keys.iter().enumerate() {
+            let rule = self.rules[limit];
+            let key = self.keys.entry((limit, *key)).or_insert_with(|| KeyHistory::new(rule));
+            key.doubt(u64::from(cost));
+        }
+    }
+
+    /// Replays everything. The tally of each key by (limit, key), and all that is wrong.
+    pub fn judge(self) -> (BTreeMap<(usize, u32), Tally>, Vec<Fault>) {
+        let Self { policy, keys, mut faults, .. } = self;
+        let mut tallies = BTreeMap::new();
+        for ((limit, number), key) in keys {
+            let tally = key.judge(|decided_at, wrong| {
+                faults.push(Fault {
+                    policy: policy.clone(),
+                    limit,
+                    key: number,
+                    decided_at,
+                    wrong,
+                });
+            });
+            tallies.insert((limit, number), tally);
+        }
+        (tallies, faults)
+    }
+}
+
+impl fmt::Display for Fault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { policy, limit, key, decided_at, wrong } = self;
+        let at = tollgate::Instant::from_micros(*decided_at);
+        write!(f, "{policy}, limit {limit}, key {key}, {at}: ")?;
+        match wrong {
+            Wrong::OneTooMany { held, max } => write!(f, "{held} passed where {max} may"),
+            Wrong::Forgotten { held, used } => {
+                write!(f, "{held} were answered, and only {used} are counted")
+            }
+            Wrong::Invented { held, used } => {
+                write!(f, "{used} are counted, and at most {held} were asked for")
+            }
+            Wrong::RefusedForNothing { held, cost, max } => {
+                write!(f, "{cost} was refused with at most {held} of {max} used")
+            }
+            Wrong::WrongVersion { version: Some(version) } => {
+                write!(f, "version {version} was not in force")
+            }
+            Wrong::WrongVersion { version: None } => f.write_str("no version in force says so"),
+            Wrong::WrongMax { version, says } => {
+                write!(f, "max is said to be {says}, which version {version} does not say")
+            }
+        }
+    }
+}

@@ -1,0 +1,145 @@
+//! One key of one limit: all that was said about it, replayed in order of time.
+
+use super::standing::{Side, Standing};
+use super::{Answer, Outcome, Rule, Seen, Tally, Terms, Wrong};
+
+#[derive(Clone, Debug)]
+pub(super) struct KeyHistory {
+    rule: Rule,
+    lines: Vec<Line>,
+    doubt: u64,
+}
+
+/// What one answer says of this key.
+#[derive(Clone, Copy, Debug)]
+struct Line {
+    at: i64,
+    used: u64,
+    terms: Terms,
+    what: What,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum What {
+    /// Only how it stands: another limit refused, or somebody looked.
+    Stands,
+    /// The same out of an instance's memory: it may be a second old.
+    Stood,
+    Refused {
+        cost: u64,
+        from_memory: bool,
+    },
+    Allowed {
+        cost: u64,
+        given_back_from: Option<i64>,
+    },
+}
+
+impl KeyHistory {
+    pub(super) fn new(rule: Rule) -> Self {
+        Self { rule, lines: Vec::new(), doubt: 0 }
+    }
+
+    pub(super) fn add(&mut self, answer: &Answer<'_>, seen: &Seen, terms: Terms) {
+        let cost = u64::from(answer.cost);
+        let what = match answer.outcome {
+            Outcome::Allowed { given_back_from } => What::Allowed { cost, given_back_from },
+            Outcome::Refused { from_memory } if seen.refuses => What::Refused { cost, from_memory },
+            Outcome::Refused { from_memory: true } => What::Stood,
+            Outcome::Refused { from_memory: false } | Outcome::Looked => What::Stands,
+        };
+        self.lines.push(Line { at: answer.decided_at, used: seen.used, terms, what });
+    }
+
+    pub(super) fn doubt(&mut self, units: u64) {
+        self.doubt += units;
+    }
+
+    pub(super) fn judge(mut self, mut fault: impl FnMut(i64, Wrong)) -> Tally {
+        // Within a batch all have one instant. What is used grows in the order they were allowed;
+        // whoever was refused need not know of those allowed after it.
+        self.lines.sort_by_key(|line| (line.at, line.is_allowed(), line.used));
+        self.replay_least(&mut fault);
+        self.replay_most(&mut fault);
+        let mut tally = Tally::default();
+        for line in &self.lines {
+            match line.what {
+                What::Allowed { cost, given_back_from: None } => tally.units += cost,
+                What::Refused { .. } => tally.refusals += 1,
+                What::Allowed { .. } | What::Stands | What::Stood => {}
+            }
+        }
+        tally
+    }
+
+    /// Is anything allowed above max? Does any answer know of less than was answered before it?
+    fn replay_least(&self, fault: &mut impl FnMut(i64, Wrong)) {
+        let mut least = Standing::new(self.rule, Side::Least);
+        let mut refunds = self.refunds().into_iter().peekable();
+        for Line { at, used, terms, what } in self.lines.iter().copied() {
+            if let What::Stood | What::Refused { from_memory: true, .. } = what {
+                continue;
+            }
+            while let Some((_, spend)) = refunds.next_if(|(from, _)| *from <= at) {
+                least.give_back(spend);
+            }
+            if let What::Allowed { cost, .. } = what {
+                least.spend(at, cost, terms);
+                let held = least.held(at, terms);
+                if held > terms.holds {
+                    fault(at, Wrong::OneTooMany { held, max: terms.holds });
+                }
+            }
+            let held = least.held(at, terms);
+            if held > used {
+                fault(at, Wrong::Forgotten { held, used });
+            }
+        }
+    }
+
+    /// Is anything refused that fits? Does any answer know of more than was ever asked for?
+    fn replay_most(&self, fault: &mut impl FnMut(i64, Wrong)) {
+        let mut most = Standing::new(self.rule, Side::Most);
+        most.doubt(self.doubt, self.lines.iter().map(|line| line.terms));
+        for instant in self.lines.chunk_by(|a, b| a.at == b.at) {
+            // All that was allowed at an instant counts before anything is held against it.
+            for line in instant {
+                if let What::Allowed { cost, .. } = line.what {
+                    most.spend(line.at, cost, line.terms);
+                }
+            }
+            for Line { at, used, terms, what } in instant.iter().copied() {
+                let held = most.held(at, terms);
+                if used > held {
+                    fault(at, Wrong::Invented { held, used });
+                }
+                if let What::Refused { cost, .. } = what
+                    && held + cost <= terms.holds
+                {
+                    fault(at, Wrong::RefusedForNothing { held, cost, max: terms.holds });
+                }
+            }
+        }
+    }
+
+    /// What was given back, from when, as the number of its spend. Never in the microsecond it was
+    /// spent in, because whoever gives back has read the answer.
+    fn refunds(&self) -> Vec<(i64, usize)> {
+        let spends = self.lines.iter().filter_map(|line| match line.what {
+            What::Allowed { given_back_from, .. } => Some((line.at, given_back_from)),
+            _ => None,
+        });
+        let mut refunds: Vec<_> = spends
+            .enumerate()
+            .filter_map(|(number, (at, from))| Some((from?.max(at + 1), number)))
+            .collect();
+        refunds.sort_unstable();
+        refunds
+    }
+}
+
+impl Line {
+    fn is_allowed(&self) -> bool {
+        matches!(self.what, What::Allowed { .. })
+    }
+}

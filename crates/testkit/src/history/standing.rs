@@ -1,0 +1,131 @@
+//! How much one key holds: the three algorithms once more, as slow and plain as they can be.
+//!
+//! Written from the promises in DESIGN.md, not from `tollgate-core`, so that a mistake there is not
+//! repeated here.
+
+use super::{Rule, Terms};
+
+/// Times within a bucket are kept in units of 2⁻³² µs.
+const FINE: i128 = 1 << 32;
+
+/// Which way to err where a promise leaves room.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Side {
+    /// Never more than the store counts.
+    Least,
+    /// Never less than the store counts.
+    Most,
+}
+
+/// What one key holds at the latest instant it was told of. Instants come in order.
+#[derive(Debug)]
+pub(super) struct Standing {
+    rule: Rule,
+    side: Side,
+    spends: Vec<Spend>,
+    /// The first spend that still counts: before it, all have left.
+    first: usize,
+    /// Units of those that count. Not used by buckets.
+    sum: u64,
+    /// A bucket's share of what is in doubt.
+    doubt: i128,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Spend {
+    at: i64,
+    cost: u64,
+    /// For buckets: what it adds, and when the bucket is full again after it.
+    adds: i128,
+    full_at: i128,
+}
+
+impl Standing {
+    pub(super) fn new(rule: Rule, side: Side) -> Self {
+        Self { rule, side, spends: Vec::new(), first: 0, sum: 0, doubt: 0 }
+    }
+
+    /// So many units may have been counted at any moment, each at one of these terms.
+    pub(super) fn doubt(&mut self, units: u64, terms: impl Iterator<Item = Terms>) {
+        match self.rule {
+            Rule::Fixed { .. } | Rule::Sliding { .. } => self.sum += units,
+            Rule::Bucket { per } => {
+                let dearest = terms.map(|terms| unit_fine(per, terms, Side::Most)).max();
+                self.doubt = i128::from(units) * dearest.unwrap_or(0);
+            }
+        }
+    }
+
+    /// Counts `cost` at `at`.
+    pub(super) fn spend(&mut self, at: i64, cost: u64, terms: Terms) {
+        self.leave(at);
+        let adds = match self.rule {
+            Rule::Bucket { per } => unit_fine(per, terms, self.side) * i128::from(cost),
+            Rule::Fixed { .. } | Rule::Sliding { .. } => 0,
+        };
+        let full_at = self.full_at_after(self.spends.len()).max(fine(at)) + adds;
+        self.spends.push(Spend { at, cost, adds, full_at });
+        self.sum += cost;
+    }
+
+    /// Takes the `number`th spend back, as if it had never been.
+    pub(super) fn give_back(&mut self, number: usize) {
+        let cost = std::mem::take(&mut self.spends[number].cost);
+        self.spends[number].adds = 0;
+        if number >= self.first {
+            self.sum -= cost;
+        }
+        if matches!(self.rule, Rule::Bucket { .. }) {
+            for later in number..self.spends.len() {
+                let before = self.full_at_after(later);
+                let spend = &mut self.spends[later];
+                spend.full_at = before.max(fine(spend.at)) + spend.adds;
+            }
+        }
+    }
+
+    /// Units that count at `at`, in the measure of these terms.
+    pub(super) fn held(&mut self, at: i64, terms: Terms) -> u64 {
+        self.leave(at);
+        let Rule::Bucket { per } = self.rule else { return self.sum };
+        let owed = self.full_at_after(self.spends.len()).max(fine(at)) - fine(at) + self.doubt;
+        // Rounded up: a fraction too much is too much. The unit itself is the store's.
+        let unit = unit_fine(per, terms, Side::Most);
+        u64::try_from((owed + unit - 1) / unit).unwrap_or(u64::MAX)
+    }
+
+    /// Lets go of what no longer counts at `at`. In buckets nothing leaves, time passes.
+    fn leave(&mut self, at: i64) {
+        let gone = |spend: &Spend| match (self.rule, self.side) {
+            (Rule::Fixed { per }, _) => spend.at.div_euclid(per) < at.div_euclid(per),
+            (Rule::Sliding { per, .. }, Side::Least) => spend.at <= at - per,
+            // Counted in pieces of `resolution`, each as long as its last microsecond.
+            (Rule::Sliding { per, resolution }, Side::Most) => {
+                spend.at <= at - per - (resolution - 1)
+            }
+            (Rule::Bucket { .. }, _) => false,
+        };
+        while let Some(spend) = self.spends.get(self.first).filter(|spend| gone(spend)) {
+            self.sum -= spend.cost;
+            self.first += 1;
+        }
+    }
+
+    /// When a bucket is full again after its first `count` spends.
+    fn full_at_after(&self, count: usize) -> i128 {
+        count.checked_sub(1).map_or(i128::MIN / 2, |last| self.spends[last].full_at)
+    }
+}
+
+fn fine(at: i64) -> i128 {
+    i128::from(at) * FINE
+}
+
+/// The time one unit takes to come back.
+fn unit_fine(per: i64, terms: Terms, side: Side) -> i128 {
+    let (per, max) = (fine(per), i128::from(terms.max.max(1)));
+    match side {
+        Side::Least => per / max,
+        Side::Most => (per + max - 1) / max,
+    }
+}

@@ -1,0 +1,294 @@
+//! What a caller sees when PostgreSQL is down, slow, locked, restarted or cut off.
+//!
+//! Each test has a server or a network of its own to break.
+
+#![allow(clippy::unwrap_used, reason = "a test ends at the first surprise")]
+
+#[path = "postgres_faults/ground.rs"]
+mod ground;
+#[path = "postgres_faults/session.rs"]
+mod session;
+
+use std::time::{Duration, Instant as Stopwatch};
+
+use ground::{DEADLINE, Ground, ONE_LIMIT, SLACK, apply_all, open};
+use session::Session;
+use testkit::servers::{Moment, Postgres, Proxy};
+use tollgate::{Degraded, Error, IdempotencyKey, OnceAnswer, StoreErrorKind, Tollgate};
+
+/// While the store is away, every call has its answer in time, and the answer is the policy's.
+async fn every_policy_answers_in_time(ground: &Ground) {
+    for round in 0..3 {
+        let refused = ground.check_in_time("refuse", "ada").await.unwrap_err();
+        assert!(matches!(refused, Error::Store(_)), "round {round}: {refused}");
+        let allowed = ground.check_in_time("allow", "ada").await.unwrap();
+        assert_eq!((allowed.allowed(), allowed.degraded), (true, Some(Degraded::Allowed)));
+        let local = ground.check_in_time("local", "ada").await.unwrap();
+        assert_eq!((local.allowed(), local.degraded), (true, Some(Degraded::Local)));
+    }
+}
+
+/// Once it is known to be away, nobody waits for it.
+async fn nobody_waits_any_more(ground: &Ground) {
+    let started = Stopwatch::now();
+    for _ in 0..50 {
+        ground.check("refuse", "ada").await.unwrap_err();
+    }
+    let took = started.elapsed();
+    assert!(took < 10 * DEADLINE, "50 calls in a row took {took:?}: each waits its turn");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_store_that_is_not_there_is_a_clear_error() {
+    let postgres = Postgres::start();
+    let url = postgres.url();
+    postgres.stop();
+    let started = Stopwatch::now();
+    let error = Tollgate::open(&url).await.unwrap_err();
+    assert!(started.elapsed() < Duration::from_secs(6));
+    assert!(error.to_string().contains("PostgreSQL cannot be reached"), "{error}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_stopped_store_is_answered_for_and_used_again_within_a_second() {
+    let postgres = Postgres::start();
+    let ground = open(&postgres.url()).await;
+    apply_all(&ground).await;
+    assert!(ground.check("local", "ada").await.unwrap().degraded.is_none());
+    postgres.stop();
+    every_policy_answers_in_time(&ground).await;
+    nobody_waits_any_more(&ground).await;
+    postgres.start_again();
+    let recovery = ground.recovery("refuse", "ada").await;
+    assert!(recovery < Duration::from_secs(1) + SLACK, "{recovery:?} after it was back");
+    // What was counted in memory meanwhile is dropped: one before, one now.
+    ground.recovery("local", "ada").await;
+    assert_eq!(ground.used("local", "ada").await, 2);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_store_that_restarts_between_two_calls_is_not_noticed() {
+    let postgres = Postgres::start();
+    let ground = open(&postgres.url()).await;
+    let patient = Tollgate::open(&format!("{}&deadline=10s", ground.url)).await.unwrap();
+    let ground = Ground { gate: patient, url: ground.url };
+    ground.apply("p", ONE_LIMIT).await;
+    ground.check("p", "ada").await.unwrap();
+    postgres.restart();
+    assert!(ground.check("p", "ada").await.unwrap().degraded.is_none());
+    assert_eq!(ground.used("p", "ada").await, 2);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_crashed_store_has_everything_that_was_answered() {
+    let postgres = Postgres::start();
+    let ground = open(&postgres.url()).await;
+    ground.apply("p", r#"limits = [{ name = "all", max = 1000000, per = "1d" }]"#).await;
+    let mut tasks = tokio::task::JoinSet::new();
+    for _ in 0..16 {
+        let gate = ground.gate.clone();
+        tasks.spawn(async move {
+            let mut allowed = 0;
+            while let Ok(answer) = gate.check("p", &[], 1).await {
+                allowed += u64::from(answer.allowed());
+            }
+            allowed
+        });
+    }
+    while ground.gate.stats().decisions_batched < 500 {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    postgres.kill();
+    let allowed: u64 = tasks.join_all().await.into_iter().sum();
+    postgres.start_again();
+    ground.recovery("p", "ada").await;
+    let used = ground.used("p", "ada").await - 1;
+    assert!(allowed >= 500 && used >= allowed, "{allowed} were allowed and {used} are counted");
+    assert!(used <= allowed + 16, "only what was in flight may be counted unanswered: {used}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_store_that_hangs_is_answered_for_and_used_again_within_a_second() {
+    let postgres = Postgres::start();
+    let ground = open(&postgres.url()).await;
+    apply_all(&ground).await;
+    ground.check("refuse", "ada").await.unwrap();
+    postgres.pause();
+    every_policy_answers_in_time(&ground).await;
+    nobody_waits_any_more(&ground).await;
+    postgres.resume();
+    let recovery = ground.recovery("refuse", "ada").await;
+    assert!(recovery < Duration::from_secs(1) + SLACK, "{recovery:?} after it went on");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_network_that_swallows_everything_is_answered_for() {
+    let postgres = Postgres::shared();
+    let proxy = Proxy::start(postgres.port());
+    let ground = open(&proxy.through(&postgres.url())).await;
+    apply_all(&ground).await;
+    ground.check("refuse", "ada").await.unwrap();
+    proxy.stall();
+    every_policy_answers_in_time(&ground).await;
+    nobody_waits_any_more(&ground).await;
+    proxy.pass();
+    let recovery = ground.recovery("refuse", "ada").await;
+    assert!(recovery < Duration::from_secs(1) + SLACK, "{recovery:?} after it passed again");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_store_slower_than_the_deadline_is_answered_for() {
+    let postgres = Postgres::shared();
+    let proxy = Proxy::start(postgres.port());
+    let ground = open(&proxy.through(&postgres.url())).await;
+    apply_all(&ground).await;
+    ground.check("refuse", "ada").await.unwrap();
+    proxy.latency(DEADLINE);
+    every_policy_answers_in_time(&ground).await;
+    proxy.latency(Duration::ZERO);
+    ground.recovery("refuse", "ada").await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_cut_in_mid_commit_counts_as_having_happened() {
+    let postgres = Postgres::shared();
+    let proxy = Proxy::start(postgres.port());
+    let ground = open(&proxy.through(&postgres.url())).await;
+    ground.apply("p", ONE_LIMIT).await;
+    ground.check("p", "ada").await.unwrap();
+    proxy.cut_at(b"commit\0", Moment::AtTheAnswer);
+    let lost = ground.check_in_time("p", "ada").await.unwrap_err();
+    assert!(!proxy.is_armed(), "the commit was cut");
+    assert!(matches!(lost, Error::Store(_)), "{lost}");
+    ground.recovery("p", "bob").await;
+    assert_eq!(ground.used("p", "ada").await, 2, "the answer was lost, the count was not");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_retry_after_a_lost_answer_gets_the_first_one() {
+    let postgres = Postgres::shared();
+    let proxy = Proxy::start(postgres.port());
+    let ground = open(&proxy.through(&postgres.url())).await;
+    ground.apply("p", ONE_LIMIT).await;
+    ground.check("p", "bob").await.unwrap();
+    let key = IdempotencyKey { scope: b"test", key: "again" };
+    let subject = [("user", "ada")];
+    let receipt = |answer: &tollgate::Answer| answer.receipt.clone().unwrap().into_bytes();
+    proxy.cut_at(b"commit\0", Moment::AtTheAnswer);
+    ground.gate.check_once(key, "p", &subject, 1, receipt).await.unwrap_err();
+    assert!(!proxy.is_armed(), "the commit was cut");
+    assert_eq!(ground.used("p", "ada").await, 1, "the answer was lost, the count was not");
+    let again = ground.gate.check_once(key, "p", &subject, 1, receipt).await.unwrap();
+    let OnceAnswer::Replay(first) = again else { panic!("decided anew: {again:?}") };
+    assert_eq!(ground.used("p", "ada").await, 1, "counted once");
+    let refunded = ground.gate.refund(std::str::from_utf8(&first).unwrap()).await.unwrap();
+    assert_eq!(refunded, tollgate::Refunded::Done, "the replayed receipt is good");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_cut_before_the_commit_arrives_counts_nothing() {
+    let postgres = Postgres::shared();
+    let proxy = Proxy::start(postgres.port());
+    let ground = open(&proxy.through(&postgres.url())).await;
+    ground.apply("p", ONE_LIMIT).await;
+    ground.check("p", "ada").await.unwrap();
+    proxy.cut_at(b"commit\0", Moment::BeforeTheServer);
+    ground.check_in_time("p", "ada").await.unwrap_err();
+    ground.recovery("p", "bob").await;
+    assert_eq!(ground.used("p", "ada").await, 1);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_key_that_somebody_else_holds_stalls_nobody_else() {
+    let postgres = Postgres::shared();
+    // One lane: everybody is in the way of everybody.
+    let ground = open(&postgres.url()).await;
+    let ground = Ground {
+        gate: Tollgate::open(&format!("{}&lanes=1", ground.url)).await.unwrap(),
+        url: ground.url,
+    };
+    ground.apply("p", ONE_LIMIT).await;
+    ground.check("p", "ada").await.unwrap();
+    ground.check("p", "bob").await.unwrap();
+    let holder = Session::open(&postgres.url()).await;
+    let counter = format!("{}.counter", ground.schema());
+    holder.run(&format!("begin; select from {counter} where key like '%ada' for update")).await;
+    let (held, other) =
+        tokio::join!(ground.check_in_time("p", "ada"), ground.check_in_time("p", "bob"));
+    let Err(Error::Store(held)) = held else { panic!("{held:?}") };
+    assert_eq!(held.kind(), StoreErrorKind::Contended);
+    other.unwrap();
+    // From now on the held key is known: it is refused at once, and the others do not wait.
+    let started = Stopwatch::now();
+    for number in 0..100 {
+        ground.check("p", "ada").await.unwrap_err();
+        ground.check("p", &format!("user {}", number % 7)).await.unwrap();
+    }
+    let took = started.elapsed();
+    // A hundred that wait for the lock would take 100 seconds.
+    assert!(took < Duration::from_secs(10), "200 calls took {took:?}");
+    holder.run("rollback").await;
+    let recovery = ground.recovery("p", "ada").await;
+    assert!(recovery < Duration::from_secs(1) + SLACK, "{recovery:?} after it was let go");
+    assert_eq!(ground.used("p", "ada").await, 2, "nothing was counted while it was held");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_table_that_somebody_else_locks_is_answered_for() {
+    let postgres = Postgres::shared();
+    let ground = open(&postgres.url()).await;
+    apply_all(&ground).await;
+    ground.check("refuse", "ada").await.unwrap();
+    let holder = Session::open(&postgres.url()).await;
+    holder.run(&format!("begin; lock table {}.counter", ground.schema())).await;
+    every_policy_answers_in_time(&ground).await;
+    holder.run("rollback").await;
+    let recovery = ground.recovery("refuse", "ada").await;
+    assert!(recovery < Duration::from_secs(1) + SLACK, "{recovery:?} after it was let go");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_instance_that_stops_in_mid_batch_holds_nobody_up_for_long() {
+    let postgres = Postgres::shared();
+    let proxy = Proxy::start(postgres.port());
+    let healthy = open(&postgres.url()).await;
+    healthy.apply("p", ONE_LIMIT).await;
+    let through = proxy.through(&healthy.url);
+    let stopping = Tollgate::open(&through).await.unwrap();
+    let ada = [("user", "ada")];
+    stopping.check("p", &ada, 1).await.unwrap();
+    // It gets its locks, and is stopped on the way to the next statement.
+    let holder = Session::open(&postgres.url()).await;
+    holder.run(&format!("begin; lock table {}.gate", healthy.schema())).await;
+    let stopped = tokio::spawn(async move { stopping.check("p", &ada, 1).await });
+    holder.until_somebody_waits().await;
+    proxy.stall();
+    holder.run("rollback").await;
+    assert!(matches!(healthy.check_in_time("p", "ada").await, Err(Error::Store(_))));
+    let recovery = healthy.recovery("p", "ada").await;
+    assert!(recovery < Duration::from_secs(2) + SLACK, "{recovery:?}");
+    stopped.await.unwrap().unwrap_err();
+    assert_eq!(healthy.used("p", "ada").await, 2, "what never arrived was not counted");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_clock_is_read_after_the_lock_is_held() {
+    let postgres = Postgres::shared();
+    let ground = open(&postgres.url()).await;
+    ground.apply("p", ONE_LIMIT).await;
+    ground.check("p", "ada").await.unwrap();
+    let holder = Session::open(&postgres.url()).await;
+    let counter = format!("{}.counter", ground.schema());
+    holder.run(&format!("begin; select from {counter} for update")).await;
+    let gate = ground.gate.clone();
+    let waiting = tokio::spawn(async move { gate.check("p", &[("user", "ada")], 1).await });
+    holder.until_somebody_waits().await;
+    let released_at = holder.clock_micros().await;
+    holder.run("rollback").await;
+    let decided_at = waiting.await.unwrap().unwrap().decision.decided_at;
+    assert!(
+        decided_at.as_micros() >= released_at,
+        "decided {} µs before it could have had the lock",
+        released_at - decided_at.as_micros()
+    );
+}

@@ -1,0 +1,30 @@
+//! Somebody else in the same database.
+
+pub(crate) struct Session(tokio_postgres::Client);
+
+impl Session {
+    pub(crate) async fn open(url: &str) -> Self {
+        let (client, connection) =
+            tokio_postgres::connect(url, tokio_postgres::NoTls).await.unwrap();
+        tokio::spawn(connection);
+        Self(client)
+    }
+
+    pub(crate) async fn run(&self, sql: &str) {
+        self.0.batch_execute(sql).await.unwrap();
+    }
+
+    /// Until somebody waits for what this session holds.
+    pub(crate) async fn until_somebody_waits(&self) {
+        let blocked =
+            "select from pg_stat_activity where pg_backend_pid() = any (pg_blocking_pids(pid))";
+        while self.0.query(blocked, &[]).await.unwrap().is_empty() {
+            tokio::time::sleep(std::time::Duration::from_millis(1)).await;
+        }
+    }
+
+    pub(crate) async fn clock_micros(&self) -> i64 {
+        let sql = "select floor(extract(epoch from clock_timestamp()) * 1000000)::bigint";
+        self.0.query_one(sql, &[]).await.unwrap().get(0)
+    }
+}
