@@ -32,8 +32,8 @@ const REFUSING: &str =
 /// One who asks, made before the measurement.
 pub(crate) struct Subject {
     pub(crate) user: String,
-    ip: String,
-    email: String,
+    pub(crate) ip: String,
+    pub(crate) email: String,
 }
 
 impl Subject {

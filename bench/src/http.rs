@@ -7,11 +7,12 @@ use serde_json::{Value, json};
 
 use crate::Pace;
 use crate::http_client::send;
+use crate::outcome::Outcome;
 use crate::peers;
 use crate::report::{self, Bound, Table, Target, Targets, median, number, progress, ratio};
 use crate::serve::ECHO_BYTES;
 use crate::servers::Server;
-use crate::wrk::{self, Load, Outcome};
+use crate::wrk::{self, Expected, Load};
 
 const MANY_KEYS: usize = 10_000;
 const ECHO_ONE: &str = "axum echo, size of 1 limit";
@@ -79,7 +80,9 @@ fn start_all(folder: &std::path::Path) -> Result<(Vec<Server>, Vec<Contender>, V
     let mut contenders = Vec::new();
     let mut missing = Vec::new();
     let mut add = |server: &Server, what: &str, path, body, keys, echo| {
-        let load = Load { port: server.port, path, body, keys };
+        let (port, connections) = (server.port, wrk::CONNECTIONS);
+        let expected = Expected::Allowed;
+        let load = Load { port, path, body, keys, connections, expected };
         let keys = if keys == 1 { "hot" } else { "10k keys" };
         contenders.push(Contender { name: format!("{what}, {keys}"), load, echo });
     };

@@ -8,7 +8,9 @@ mod http;
 mod http_client;
 mod inprocess;
 mod memory;
+mod outcome;
 mod peers;
+mod postgres;
 mod report;
 mod serve;
 mod servers;
@@ -20,7 +22,7 @@ use std::time::Duration;
 
 use anyhow::{Result, bail};
 
-const USAGE: &str = "usage: bench [--quick] all | inprocess | http | memory | start";
+const USAGE: &str = "usage: bench [--quick] all | inprocess | http | memory | postgres | start";
 
 /// How long everything runs.
 #[derive(Clone, Copy, Debug)]
@@ -29,6 +31,8 @@ struct Pace {
     slice: Duration,
     /// The same over HTTP, where connections are set up in each.
     http_slice: Duration,
+    /// The same on PostgreSQL, where pgbench counts in whole seconds.
+    postgres_slice: Duration,
     keys_in_memory: usize,
     starts: usize,
 }
@@ -37,6 +41,7 @@ const FULL: Pace = Pace {
     rounds: 5,
     slice: Duration::from_millis(300),
     http_slice: Duration::from_secs(4),
+    postgres_slice: Duration::from_secs(2),
     keys_in_memory: 1_000_000,
     starts: 7,
 };
@@ -46,6 +51,7 @@ const QUICK: Pace = Pace {
     rounds: 3,
     slice: Duration::from_millis(60),
     http_slice: Duration::from_secs(1),
+    postgres_slice: Duration::from_secs(1),
     keys_in_memory: 200_000,
     starts: 3,
 };
@@ -76,11 +82,15 @@ fn run(arguments: &[String]) -> Result<()> {
             inprocess::run(pace)?;
             memory::run(pace)?;
             http::run(pace)?;
+            postgres::run(pace, "")?;
             start::run(pace)
         }
         ["inprocess"] => inprocess::run(pace),
         ["memory"] => memory::run(pace),
         ["http"] => http::run(pace),
+        ["postgres"] => postgres::run(pace, ""),
+        // With parameters of the store's URL, to try others than the defaults: lanes=8
+        ["postgres", parameters] => postgres::run(pace, parameters),
         ["start"] => start::run(pace),
         // The rest are children of the bench itself.
         ["fill-memory", store, keys] => memory::child(store, keys.parse()?),

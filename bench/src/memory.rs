@@ -121,7 +121,7 @@ fn fill_ours(policy: &str, keys: usize) -> Result<Reading> {
     let full_bytes = resident_bytes()?;
     let keys = gate.stats().keys;
     clock.0.fetch_add(HOUR_MICROS, Ordering::Relaxed);
-    gate.sweep();
+    runtime.block_on(gate.sweep())?;
     let keys_expired = gate.stats().keys;
     Ok(Reading { empty_bytes, full_bytes, expired_bytes: resident_bytes()?, keys, keys_expired })
 }

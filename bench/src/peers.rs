@@ -8,6 +8,8 @@ use anyhow::{Context as _, Result, ensure};
 use crate::report;
 
 pub(crate) const THROTTLECRAB_VERSION: &str = "0.4.40";
+pub(crate) const FLEXIBLE_VERSION: &str = "11.4.0";
+const PG_VERSION: &str = "8.23.1";
 
 /// The load generator, from Debian's package.
 pub(crate) fn wrk() -> Result<PathBuf> {
@@ -51,6 +53,23 @@ pub(crate) fn throttlecrab() -> Result<PathBuf> {
         .status()?;
     ensure!(status.success(), "throttlecrab-server {THROTTLECRAB_VERSION} does not build here");
     Ok(path)
+}
+
+/// npm's rate-limiter-flexible and its driver: the folder they are in.
+pub(crate) fn flexible() -> Result<PathBuf> {
+    let folder = report::folder("peers/node")?;
+    if !folder.join("node_modules/rate-limiter-flexible").exists() {
+        eprintln!("installing rate-limiter-flexible {FLEXIBLE_VERSION}, once");
+        let status = Command::new("npm")
+            .args(["install", "--silent", "--no-save", "--prefix", "."])
+            .arg(format!("rate-limiter-flexible@{FLEXIBLE_VERSION}"))
+            .arg(format!("pg@{PG_VERSION}"))
+            .current_dir(&folder)
+            .status()
+            .context("npm is needed for rate-limiter-flexible")?;
+        ensure!(status.success(), "rate-limiter-flexible {FLEXIBLE_VERSION} is not installed");
+    }
+    Ok(folder)
 }
 
 fn install_package(name: &str) -> Result<()> {

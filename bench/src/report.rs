@@ -4,6 +4,7 @@ use std::fmt::Write as _;
 use std::fs;
 use std::path::PathBuf;
 use std::process::Command;
+use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 use indicatif::{ProgressBar, ProgressStyle};
@@ -182,6 +183,22 @@ fn machine() -> Value {
     })
 }
 
+/// How much of all cores was busy for a while, with whatever runs here.
+pub(crate) fn busy_percent(watched: Duration) -> Result<f64> {
+    // The first line of /proc/stat: jiffies by kind, the fourth and fifth of them idle.
+    let read = || -> Result<(u64, u64)> {
+        let text = fs::read_to_string("/proc/stat")?;
+        let line = text.lines().next().unwrap_or_default();
+        let jiffies: Vec<u64> =
+            line.split_whitespace().filter_map(|field| field.parse().ok()).collect();
+        Ok((jiffies.iter().sum(), jiffies.iter().skip(3).take(2).sum()))
+    };
+    let (all, idle) = read()?;
+    std::thread::sleep(watched);
+    let (all_later, idle_later) = read()?;
+    Ok(100.0 * (1.0 - (idle_later - idle) as f64 / (all_later - all).max(1) as f64))
+}
+
 fn versions() -> Value {
     let lock = fs::read_to_string(workspace().join("Cargo.lock")).unwrap_or_default();
     let mut versions = Map::new();
@@ -195,6 +212,7 @@ fn versions() -> Value {
     versions.insert("rustc".into(), json!(first_line(Command::new("rustc").arg("--version"))));
     versions.insert("wrk".into(), json!(first_line(Command::new("wrk").arg("--version"))));
     versions.insert("throttlecrab-server".into(), json!(crate::peers::THROTTLECRAB_VERSION));
+    versions.insert("rate-limiter-flexible".into(), json!(crate::peers::FLEXIBLE_VERSION));
     Value::Object(versions)
 }
 

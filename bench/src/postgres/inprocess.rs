@@ -1,0 +1,88 @@
+//! Drives the library in this process: one task for each caller.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use anyhow::{Result, ensure};
+use tokio::runtime::Runtime;
+use tollgate::Tollgate;
+
+use super::loads::{self, Load, MANY_KEYS};
+use crate::contenders::Subject;
+use crate::outcome::Outcome;
+use crate::wrk::Expected;
+
+pub(crate) struct InProcess {
+    runtime: Runtime,
+    gate: Arc<Tollgate>,
+    subjects: Arc<[Subject]>,
+}
+
+impl InProcess {
+    /// Opens the store, and puts the policies of all loads in force.
+    pub(crate) fn open(url: &str) -> Result<Self> {
+        let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+        let gate = runtime.block_on(async {
+            let gate = Tollgate::open(url).await?;
+            loads::prepare(&gate).await?;
+            anyhow::Ok(gate)
+        })?;
+        let subjects = (1..=MANY_KEYS).map(Subject::new).collect();
+        Ok(Self { runtime, gate: Arc::new(gate), subjects })
+    }
+
+    pub(crate) fn run(&self, load: Load, callers: usize, slice: Duration) -> Result<Outcome> {
+        let stop = Arc::new(AtomicBool::new(false));
+        let started = Instant::now();
+        let calls: Vec<_> = (0..callers)
+            .map(|number| {
+                let caller = Caller {
+                    gate: self.gate.clone(),
+                    subjects: self.subjects.clone(),
+                    stop: stop.clone(),
+                    random: 0x9E37_79B9_7F4A_7C15_u64.wrapping_mul(number as u64 + 1),
+                };
+                self.runtime.spawn(caller.call(load))
+            })
+            .collect();
+        std::thread::sleep(slice);
+        stop.store(true, Ordering::Relaxed);
+        let mut latencies = Vec::new();
+        for call in calls {
+            latencies.append(&mut self.runtime.block_on(call)??);
+        }
+        Outcome::of(latencies, started.elapsed())
+    }
+}
+
+struct Caller {
+    gate: Arc<Tollgate>,
+    subjects: Arc<[Subject]>,
+    stop: Arc<AtomicBool>,
+    random: u64,
+}
+
+impl Caller {
+    /// Asks again as soon as it has its answer. How long each took.
+    async fn call(mut self, load: Load) -> Result<Vec<Duration>> {
+        let subjects = &self.subjects[..load.keys()];
+        let expected = matches!(load.expected(), Expected::Allowed);
+        let mut latencies = Vec::new();
+        while !self.stop.load(Ordering::Relaxed) {
+            // xorshift64: any disorder will do.
+            self.random ^= self.random << 13;
+            self.random ^= self.random >> 7;
+            self.random ^= self.random << 17;
+            let subject = &subjects[(self.random % subjects.len() as u64) as usize];
+            let attributes = load.attributes(subject);
+            let asked = Instant::now();
+            let answer = self.gate.check(load.policy(), &attributes, 1).await?;
+            latencies.push(asked.elapsed());
+            ensure!(answer.allowed() == expected, "answered {:?}", answer.decision);
+            // An answer from memory waits for nothing, and the other callers want their turn.
+            tokio::task::consume_budget().await;
+        }
+        Ok(latencies)
+    }
+}
