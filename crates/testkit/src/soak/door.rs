@@ -2,6 +2,7 @@
 
 use std::future::Future;
 use std::pin::pin;
+use std::time::Duration;
 
 use tollgate::{Error, IdempotencyKey, OnceAnswer, Refunded, StoreErrorKind, Tollgate};
 
@@ -11,6 +12,10 @@ use super::script::{Part, Request};
 
 /// Keys of the library's users never meet the server's.
 const SCOPE: &[u8] = b"soak";
+
+/// Half a minute: longer than a database takes to come back here.
+const OPEN_TRIES: u32 = 300;
+const BETWEEN_TRIES: Duration = Duration::from_millis(100);
 
 #[derive(Debug)]
 pub(super) enum Door {
@@ -38,8 +43,18 @@ impl Door {
         if let Some(address) = url.strip_prefix("http://") {
             return Ok(Self::Http(Http::new(address)));
         }
-        let gate = Tollgate::open(url).await;
-        gate.map(Self::Library).map_err(|error| format!("the store does not open: {error}"))
+        let mut tries = 1;
+        loop {
+            match Tollgate::open(url).await {
+                Ok(gate) => return Ok(Self::Library(gate)),
+                // It may be started in the middle of an outage.
+                Err(Error::Store(_)) if tries < OPEN_TRIES => {
+                    tries += 1;
+                    tokio::time::sleep(BETWEEN_TRIES).await;
+                }
+                Err(error) => return Err(format!("the store does not open: {error}")),
+            }
+        }
     }
 
     pub(super) async fn check(

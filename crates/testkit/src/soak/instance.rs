@@ -3,9 +3,14 @@
 use std::io::{BufRead, BufReader, Read, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, ExitStatus, Stdio};
+use std::time::Duration;
 
 use super::record;
 use super::script::Part;
+
+/// How often a server is started before that is an error.
+const SERVER_TRIES: u32 = 100;
+const BETWEEN_TRIES: Duration = Duration::from_millis(100);
 
 /// How an instance answers.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -42,7 +47,7 @@ impl Casting {
         let (server, url) = match &self.face {
             Face::Library => (None, self.store.clone()),
             Face::Server { program } => {
-                let server = Server::start(program, &self.store)?;
+                let server = Server::start_within_tries(program, &self.store)?;
                 let url = format!("http://{}", server.address);
                 (Some(server), url)
             }
@@ -94,6 +99,18 @@ struct Server {
 }
 
 impl Server {
+    /// A server that finds no database ends; it may be started in the middle of an outage.
+    fn start_within_tries(program: &Path, store: &str) -> Result<Self, String> {
+        let mut tries = 1;
+        loop {
+            match Self::start(program, store) {
+                Err(_) if tries < SERVER_TRIES => tries += 1,
+                started => return started,
+            }
+            std::thread::sleep(BETWEEN_TRIES);
+        }
+    }
+
     fn start(program: &Path, store: &str) -> Result<Self, String> {
         // Whoever holds the shell's input holds the server's life.
         let script = r#""$@" </dev/null & read -r _; kill -9 $! 2>/dev/null"#;
