@@ -33,6 +33,12 @@ const MIGRATIONS: &[Migration] = &[
         sql: include_str!("../migrations/V3__slots.sql"),
         breaking: false,
     },
+    Migration {
+        version: 4,
+        name: "write known",
+        sql: include_str!("../migrations/V4__write_known.sql"),
+        breaking: false,
+    },
 ];
 
 /// The SQL doors: functions that need no service.
