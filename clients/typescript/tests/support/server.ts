@@ -9,8 +9,8 @@ const built = (profile: string) =>
   fileURLToPath(new URL(`../../../../target/${profile}/tollgate`, import.meta.url));
 
 function binary(): string {
-  const places = [process.env.TOLLGATE_BIN, built("debug"), built("release")];
-  const found = places.find((place) => place && existsSync(place));
+  const named = process.env.TOLLGATE_BIN;
+  const found = named || [built("debug"), built("release")].find((place) => existsSync(place));
   if (!found) throw new Error("no tollgate binary: run `cargo build`, or set TOLLGATE_BIN");
   return found;
 }
