@@ -14,13 +14,16 @@ export interface Account {
   tenant_id: string;
   host: string;
   port: number;
-  user?: string;
+  user?: string | null;
+  /** Sent, never shown. */
   password?: string;
   use_tls: boolean;
+  /** 0, null or absent: no such limit. The same for the other two. */
   limit_per_minute?: number | null;
   limit_per_hour?: number | null;
   limit_per_day?: number | null;
   limit_behavior?: "defer" | "reject";
+  /** Settings the server knows besides. */
   [setting: string]: unknown;
 }
 
@@ -53,7 +56,7 @@ export interface Message {
 export interface MessageState {
   id: string;
   account_id: string;
-  status: "pending" | "deferred" | "sent" | "error";
+  status: "pending" | "deferred" | "suspended" | "sent" | "error";
   priority: number;
   deferred_ts: number | null;
   attempts: number;
@@ -67,6 +70,15 @@ export interface MessageQuery {
   status?: string;
   limit?: number;
   cursor?: string;
+}
+
+/** Whose messages a command is about. */
+export interface Selection {
+  tenant_id?: string;
+  batch_code?: string;
+  account_id?: string;
+  ids?: string[];
+  [member: string]: unknown;
 }
 
 /** What `send` takes; the sender is the API key's account. */
@@ -141,10 +153,10 @@ export class Mail {
     return this.#get<Usage>("/api/v1/usage", {}, options);
   }
 
-  /** What the relay is told to do; `body` as the command takes it. */
+  /** Tells the relay to do something with messages. */
   command(
     name: "run-now" | "suspend" | "activate" | "delete-messages" | "cleanup-messages",
-    body: Record<string, unknown> = {},
+    body: Selection = {},
     options?: CallOptions,
   ) {
     return this.#post<Record<string, unknown>>(`/commands/${name}`, body, options);

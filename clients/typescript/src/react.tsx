@@ -168,7 +168,7 @@ export interface RateLimitButtonProps
   extends Omit<ButtonHTMLAttributes<HTMLButtonElement>, "onClick" | "onError"> {
   /** What the button does; refused, it waits and is done again. */
   onPress: (attempt: Attempt) => Promise<unknown>;
-  /** Told of what was thrown in the end. */
+  /** Told of what was thrown in the end. Without it a refusal is only shown, the rest is thrown. */
   onError?: (error: unknown) => void;
   /** What it says while it waits. */
   limitedLabel?: (secondsLeft: number) => ReactNode;
@@ -191,8 +191,9 @@ export function RateLimitButton(props: RateLimitButtonProps) {
       await withRateLimit(onPress, attempts);
     } catch (error) {
       if ((error as Error | null)?.name === "AbortError") return;
-      if (!onError) throw error;
-      onError(error);
+      if (onError) onError(error);
+      // A refusal can be seen on the button itself.
+      else if ((error as Refused | null)?.status !== 429) throw error;
     } finally {
       setIsBusy(false);
     }

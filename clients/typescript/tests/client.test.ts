@@ -12,7 +12,7 @@ beforeAll(async () => {
   server = await startServer({ TOLLGATE_ADMIN_TOKEN: token });
   gate = new Tollgate({ url: `${server.url}/`, token });
 });
-afterAll(() => server.stop());
+afterAll(() => server?.stop());
 
 /** The error a call ends in. */
 async function failure(call: Promise<unknown>): Promise<TollgateError> {

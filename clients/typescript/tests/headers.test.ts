@@ -71,8 +71,7 @@ describe("the wait", () => {
 });
 
 test("what is left is the least of all limits, or what X-RateLimit-Remaining says", () => {
-  const remaining = (headers: Record<string, string>) =>
-    readLimits(new Headers(headers)).remaining;
+  const remaining = (headers: Record<string, string>) => readLimits(new Headers(headers)).remaining;
   expect(remaining({ ratelimit: '"a";r=4, "b";r=2', "x-ratelimit-remaining": "9" })).toBe(2);
   expect(remaining({ "x-ratelimit-remaining": "9" })).toBe(9);
   expect(remaining({})).toBeNull();

@@ -14,7 +14,7 @@ beforeAll(async () => {
   await gate.policies.put("api", perUser(2, "60s"));
   await gate.policies.put("closed", perUser(0, "60s"));
 });
-afterAll(() => server.stop());
+afterAll(() => server?.stop());
 beforeEach(() => {
   user += 1;
 });

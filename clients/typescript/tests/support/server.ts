@@ -2,11 +2,11 @@
 
 import { type ChildProcess, spawn } from "node:child_process";
 import { existsSync } from "node:fs";
+import { join } from "node:path";
 import { createInterface } from "node:readline";
-import { fileURLToPath } from "node:url";
 
 const built = (profile: string) =>
-  fileURLToPath(new URL(`../../../../target/${profile}/tollgate`, import.meta.url));
+  join(import.meta.dirname, "../../../../target", profile, "tollgate");
 
 function binary(): string {
   const named = process.env.TOLLGATE_BIN;
