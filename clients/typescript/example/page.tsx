@@ -10,7 +10,7 @@ function Page() {
   const note = (line: string) => setLines((before) => [...before, line]);
 
   async function send({ observe, signal, attempt }: Attempt) {
-    const response = observe(await fetch("/api/send", { method: "POST", signal: signal ?? null }));
+    const response = observe(await fetch("/api/send", { method: "POST", signal }));
     if (!response.ok) throw new Error(`the server answered ${response.status}`);
     const { sent } = await response.json();
     note(attempt === 1 ? `message ${sent} sent` : `message ${sent} sent, after waiting`);

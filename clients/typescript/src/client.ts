@@ -33,9 +33,9 @@ import type { AlertList, OffenderList } from "./offenders.js";
 export interface TollgateOptions {
   /** Where the server is, such as `http://127.0.0.1:8080`. */
   url: string;
-  token?: string;
+  token?: string | undefined;
   /** Of the mail relay's `send` and `usage`. */
-  apiKey?: string;
+  apiKey?: string | undefined;
   /** Another fetch, such as `withBackoff(fetch)`. */
   fetch?: (input: string, init: RequestInit) => Promise<Response>;
   /** How long a call may take, retries of its fetch included: 10 s if not said. */
@@ -43,7 +43,7 @@ export interface TollgateOptions {
 }
 
 export interface CallOptions {
-  signal?: AbortSignal;
+  signal?: AbortSignal | undefined;
   /** Overrides the client's. */
   timeoutMs?: number;
   /** Makes a repetition of a check, a refund or a send safe for 24 hours. */

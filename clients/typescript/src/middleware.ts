@@ -14,8 +14,8 @@ import { TollgateError } from "./error.js";
 /** Attributes of who is asking. One that is missing is answered 400, and named. */
 export type SubjectOrNot = Record<string, string | null | undefined>;
 
-type Handler<Rest extends unknown[]> = (
-  request: Request,
+type Handler<Incoming extends Request, Rest extends unknown[]> = (
+  request: Incoming,
   ...rest: Rest
 ) => Response | Promise<Response>;
 type From<Rest extends unknown[], T> = (request: Request, ...rest: Rest) => T | Promise<T>;
@@ -51,21 +51,23 @@ const TOLD = [
 
 /** Makes a wrapper for handlers: `const limit = rateLimit({…}); export default limit(handler)`. */
 export function rateLimit<Rest extends unknown[] = unknown[]>(options: RateLimitOptions<Rest>) {
-  return (handler: Handler<Rest>) =>
-    async (request: Request, ...rest: Rest): Promise<Response> => {
+  return <Incoming extends Request, Given extends [...Rest, ...unknown[]]>(
+    handler: Handler<Incoming, Given>,
+  ) =>
+    async (request: Incoming, ...given: Given): Promise<Response> => {
+      const pass = () => handler(request, ...given);
+      // A handler may be given more than these functions look at.
+      const rest = given as unknown[] as Rest;
       const policy = await settled(options.policy, request, rest);
-      if (policy === null) return handler(request, ...rest);
-      const given = await options.subject(request, ...rest);
-      if (given instanceof Response) return given;
-      const missing = Object.keys(given).find((name) => !given[name]);
-      if (missing) {
-        return answer(400, { ok: false, error: `the request has no ${missing}` });
-      }
-      const subject = given as Record<string, string>;
+      if (policy === null) return pass();
+      const who = await options.subject(request, ...rest);
+      if (who instanceof Response) return who;
+      const missing = Object.keys(who).find((name) => !who[name]);
+      if (missing) return failure(options, 400, `the request has no ${missing}`);
+      const subject = who as Record<string, string>;
       const cost = await settled(options.cost ?? 1, request, rest);
       const asked = await ask(options, policy, subject, cost);
       if (asked instanceof Response) return asked;
-      const pass = () => handler(request, ...rest);
       return asked ? passOn(options, asked.decision, asked.headers, pass) : pass();
     };
 }
@@ -85,7 +87,7 @@ async function ask<Rest extends unknown[]>(
     report(options, error);
     if (options.onError === "allow") return undefined;
     const isOurFault = error instanceof TollgateError && error.status >= 400 && error.status < 500;
-    return answer(isOurFault ? 500 : 503, { ok: false, error: "the rate limit check failed" });
+    return failure(options, isOurFault ? 500 : 503, "the rate limit check failed");
   }
 }
 
@@ -131,6 +133,12 @@ function refusal(
   const error = detail ?? "rate limit exceeded";
   const body = format === "problem" ? decision : { ok: false, error, retry_after };
   return withHeaders(answer(status, body, format), told);
+}
+
+/** An answer that is not a decision. */
+function failure({ format }: { format?: "json" | "problem" }, status: number, error: string) {
+  const problem = { type: "about:blank", title: error, status, detail: error };
+  return answer(status, format === "problem" ? problem : { ok: false, error }, format);
 }
 
 function answer(status: number, body: object, format: "json" | "problem" = "json"): Response {

@@ -109,6 +109,28 @@ test("policy, subject and cost come from the request and what the platform gives
   expect(await used()).toBe(2);
 });
 
+test("a platform's own request and context keep their types", async () => {
+  class PlatformRequest extends Request {
+    readonly region = "eu";
+  }
+  const given = new PlatformRequest("http://example.com/");
+  const bySubject = rateLimit({
+    gate,
+    policy: "api",
+    subject: (_request, context: { ip: string }) => ({ user: `${user}${context.ip}` }),
+  });
+  const one = bySubject(
+    (request: PlatformRequest, { ip }: { ip: string; more: number }) =>
+      new Response(`${request.region} ${ip}`),
+  );
+  expect(await (await one(given, { ip: "192.0.2.1", more: 1 })).text()).toBe("eu 192.0.2.1");
+  // The handler may be given more than `subject` looks at.
+  const two = limit()(async (_request: Request, env: { n: number }, ctx: { m: number }) =>
+    Response.json(env.n + ctx.m),
+  );
+  expect(await (await two(given, { n: 1 }, { m: 2 })).json()).toBe(3);
+});
+
 test("who cannot be told apart is turned away before anything is counted", async () => {
   const nameless = limit({ subject: (request) => ({ user: request.headers.get("x") }) });
   const response = await nameless(hello)(request());
@@ -174,6 +196,7 @@ test("when the limiter cannot be asked, the request is refused or passes, as tol
   }
   silent.close();
   expect(errors).toHaveLength(4);
-  const ours = await limit({ policy: "nobody", report })(hello)(request());
+  const ours = await limit({ policy: "nobody", format: "problem", report })(hello)(request());
   expect(ours.status).toBe(500);
+  expect(await ours.json()).toMatchObject({ status: 500, detail: "the rate limit check failed" });
 });
