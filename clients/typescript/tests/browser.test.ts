@@ -66,43 +66,46 @@ test("pressed too often, the button counts down, comes back, and no press is los
     });
   });
   const button = page.getByRole("button");
-  for (let message = 1; message <= 5; message++) {
-    await button.click();
-    await page.getByText(`message ${message} sent`, { exact: true }).waitFor();
-    await page.getByText(`${5 - message} left`).waitFor();
-  }
-
-  // Everything the button said, as a person would see it.
+  // Everything the button says, as a person sees it.
   await button.evaluate((element) => {
     const said: string[] = [];
     const note = () => said.push(element.textContent ?? "");
-    new MutationObserver(note).observe(element, {
-      childList: true,
-      characterData: true,
-      subtree: true,
-    });
+    const all = { childList: true, characterData: true, subtree: true };
+    new MutationObserver(note).observe(element, all);
     Object.assign(window, { said });
   });
-  await button.click();
-  await page.getByText(/^Send again in \d+ s$/).waitFor();
+
+  // Five pass at least; more if this machine is too slow to press five times in eight seconds.
+  const limited = page.getByText(/^Send again in \d+ s$/);
+  let presses = 0;
+  while (!(await limited.isVisible())) {
+    expect(presses).toBeLessThan(50);
+    presses += 1;
+    await button.click();
+    await limited.or(page.getByText(`message ${presses} sent`, { exact: true })).waitFor();
+    if (presses === 1) await page.getByText("4 left").waitFor();
+  }
+  expect(presses).toBeGreaterThan(5);
   expect(await button.isDisabled()).toBe(true);
   expect(await page.evaluate(() => document.body.dataset.told)).toBe("yes");
   const screenshots = process.env.SCREENSHOTS;
   if (screenshots) await page.screenshot({ path: `${screenshots}/limited.png` });
 
-  await page.getByText("message 6 sent, after waiting").waitFor();
+  await page.getByText(`message ${presses} sent, after waiting`).waitFor();
   await page.getByRole("button", { name: "Send a message", disabled: false }).waitFor();
   if (screenshots) await page.screenshot({ path: `${screenshots}/back.png` });
 
   const said = await page.evaluate(() => (window as unknown as { said: string[] }).said);
   const seconds = said.flatMap((text) => /again in (\d+) s/.exec(text)?.[1] ?? []).map(Number);
-  const first = seconds[0] ?? 0;
-  expect(first).toBeGreaterThanOrEqual(2);
-  expect(seconds).toEqual(Array.from({ length: first }, (_, index) => first - index));
+  // A busy machine may skip a second, never show one twice or go back.
+  const falling = [...new Set(seconds)].sort((one, other) => other - one);
+  expect(seconds).toEqual(falling);
+  expect(seconds.length).toBeGreaterThanOrEqual(2);
+  expect(Math.max(...seconds)).toBeLessThanOrEqual(8);
   expect(said.at(-1)).toBe("Send a message");
 
   await button.click();
-  await page.getByText(/^message 7 sent/).waitFor();
+  await page.getByText(new RegExp(`^message ${presses + 1} sent`)).waitFor();
   expect(loads).toBe(0);
   expect(faults).toEqual([]);
 });
