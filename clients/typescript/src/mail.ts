@@ -4,20 +4,30 @@ import type { CallOptions, Tollgate } from "./client.js";
 
 export interface Tenant {
   id: string;
+  /** The id if not said. */
+  name?: string;
+  /** Where delivery reports are sent to. */
+  report_url?: string | null;
+  report_secret?: string;
+}
+
+/** A tenant as it is listed. */
+export interface TenantState {
+  id: string;
   name: string;
-  report_url?: string;
+  report_url?: string | null;
   [member: string]: unknown;
 }
 
 export interface Account {
   id: string;
-  tenant_id: string;
+  /** May be left out with that tenant's own token. */
+  tenant_id?: string;
   host: string;
   port: number;
   user?: string | null;
-  /** Sent, never shown. */
   password?: string;
-  use_tls: boolean;
+  use_tls?: boolean;
   /** 0, null or absent: no such limit. The same for the other two. */
   limit_per_minute?: number | null;
   limit_per_hour?: number | null;
@@ -25,6 +35,13 @@ export interface Account {
   limit_behavior?: "defer" | "reject";
   /** Settings the server knows besides. */
   [setting: string]: unknown;
+}
+
+/** An account as it is listed: without its password. */
+export interface AccountState extends Account {
+  tenant_id: string;
+  use_tls: boolean;
+  limit_behavior: "defer" | "reject";
 }
 
 export interface Attachment {
@@ -35,7 +52,8 @@ export interface Attachment {
 
 export interface Message {
   id: string;
-  tenant_id: string;
+  /** May be left out with that tenant's own token. */
+  tenant_id?: string;
   account_id: string;
   from: string;
   to: string[];
@@ -68,6 +86,8 @@ export interface MessageState {
 export interface MessageQuery {
   tenant_id?: string;
   status?: string;
+  account_id?: string;
+  batch_code?: string;
   limit?: number;
   cursor?: string;
 }
@@ -92,7 +112,7 @@ export interface Letter {
 }
 
 export interface Usage {
-  api_key_id: string | number;
+  api_key_id: string;
   daily_limit: number;
   emails_sent_today: number;
   emails_remaining: number;
@@ -110,8 +130,9 @@ export class Mail {
   }
 
   readonly tenants = {
-    create: (tenant: Tenant, options?: CallOptions) => this.#post<Ok>("/tenant", tenant, options),
-    list: (options?: CallOptions) => this.#get<{ tenants: Tenant[] }>("/tenants", {}, options),
+    create: (tenant: Tenant, options?: CallOptions) =>
+      this.#post<Ok & { report_secret?: string }>("/tenant", tenant, options),
+    list: (options?: CallOptions) => this.#get<{ tenants: TenantState[] }>("/tenants", {}, options),
     delete: (id: string, options?: CallOptions) => this.#delete<Ok>(tenantPath(id), {}, options),
     /** A token of this tenant's own; it is shown this once. */
     token: (id: string, options?: CallOptions) =>
@@ -123,7 +144,7 @@ export class Mail {
     create: (account: Account, options?: CallOptions) =>
       this.#post<Ok>("/account", account, options),
     list: (tenant_id?: string, options?: CallOptions) =>
-      this.#get<{ accounts: Account[] }>("/accounts", { tenant_id }, options),
+      this.#get<{ accounts: AccountState[] }>("/accounts", { tenant_id }, options),
     delete: (id: string, tenant_id?: string, options?: CallOptions) =>
       this.#delete<Ok>(`/account/${encodeURIComponent(id)}`, { tenant_id }, options),
   };
@@ -145,7 +166,11 @@ export class Mail {
 
   /** Queues a letter under the client's `apiKey`; recipients are what is counted. */
   send(letter: Letter, options?: CallOptions) {
-    return this.#post<{ status: "queued"; remaining: number }>("/api/v1/send", letter, options);
+    return this.#post<{ status: "queued"; remaining: number; id?: string }>(
+      "/api/v1/send",
+      letter,
+      options,
+    );
   }
 
   /** How the client's `apiKey` stands today. Counts nothing. */
@@ -159,7 +184,7 @@ export class Mail {
     body: Selection = {},
     options?: CallOptions,
   ) {
-    return this.#post<Record<string, unknown>>(`/commands/${name}`, body, options);
+    return this.#post<Ok & Record<string, unknown>>(`/commands/${name}`, body, options);
   }
 
   status(options?: CallOptions) {
