@@ -47,7 +47,7 @@ impl Inner {
         known: &mut Known,
     ) -> Result<(Answers, Vec<Vec<u8>>), Failure> {
         if !attempt.impatient
-            && known.is_trusted()
+            && known.trust.is_trusted()
             && let Some(answers) = self.run_known(&mut attempt, known).await?
         {
             return Ok((answers, Vec::new()));
@@ -117,14 +117,14 @@ impl Inner {
         match self.in_time(committed).await {
             Ok(Ok(Some(database_micros))) => {
                 self.time.read(database_micros, i64::MIN);
-                known.was_right();
+                known.trust.was_right();
                 known.remember(&batch);
                 self.stats.batch(attempt.requests.len() as u64);
                 self.forget_shielded(&batch);
                 Ok(Some(answers))
             }
             Ok(Ok(None)) => {
-                known.was_wrong();
+                known.trust.was_wrong();
                 Ok(None)
             }
             // Errors that PostgreSQL itself reports have undone the statement.

@@ -19,22 +19,23 @@ pub(crate) struct Known {
     states: HashMap<Vec<u8>, Vec<u8>, foldhash::fast::RandomState>,
     /// Of the catalogue, as last seen.
     pub(crate) epoch: u64,
-    /// Batches still to go the long way, and how many it were last time: where several instances
-    /// share a key, guessing costs a round trip and rarely pays.
+    pub(crate) trust: Trust,
+}
+
+/// Whether guessing pays: where several instances share a key it costs a round trip and rarely does.
+#[derive(Default)]
+pub(crate) struct Trust {
+    /// Batches still to go the long way, and how many it were last time.
     resting: u32,
     penalty: u32,
 }
 
-impl Known {
+impl Trust {
     /// Whether this batch should be tried by memory.
     pub(crate) fn is_trusted(&mut self) -> bool {
         let trusted = self.resting == 0;
         self.resting = self.resting.saturating_sub(1);
         trusted
-    }
-
-    pub(crate) fn get(&self, key: &[u8]) -> Option<&[u8]> {
-        self.states.get(key).map(Vec::as_slice)
     }
 
     pub(crate) fn was_right(&mut self) {
@@ -44,6 +45,12 @@ impl Known {
     pub(crate) fn was_wrong(&mut self) {
         self.penalty = (self.penalty * 2).clamp(1, MAX_PENALTY);
         self.resting = self.penalty;
+    }
+}
+
+impl Known {
+    pub(crate) fn get(&self, key: &[u8]) -> Option<&[u8]> {
+        self.states.get(key).map(Vec::as_slice)
     }
 
     /// The states that a batch leaves behind in the database.

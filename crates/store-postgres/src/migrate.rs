@@ -39,6 +39,12 @@ const MIGRATIONS: &[Migration] = &[
         sql: include_str!("../migrations/V4__write_known.sql"),
         breaking: false,
     },
+    Migration {
+        version: 6,
+        name: "give slots",
+        sql: include_str!("../migrations/V6__give_slots.sql"),
+        breaking: false,
+    },
 ];
 
 /// The SQL doors: functions that need no service.

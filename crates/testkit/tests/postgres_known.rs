@@ -5,7 +5,7 @@
 
 use testkit::random;
 use testkit::servers::{Moment, Postgres, Proxy};
-use tollgate::{Policy, Tollgate};
+use tollgate::{Instant, Policy, SlotAnswer, SlotAsk, Tollgate};
 
 fn policy(max: u64) -> Policy {
     let limits = format!(
@@ -167,4 +167,42 @@ async fn a_table_that_grows_is_never_read_whole() {
     }
     let rows = read() - before;
     assert!(rows < 50_000, "{rows} rows were read by scans");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn slots_given_by_memory_are_those_the_database_would_have_given() {
+    let postgres = Postgres::shared();
+    let proxy = Proxy::start(postgres.port());
+    let ground = open(&proxy.through(&postgres.url()), 1000).await;
+    let schedule = r#"limits = [{ name = "window", max = 10, per = "4s" }]"#;
+    let schedule = Policy::from_toml("s", schedule).unwrap();
+    ground.gate.apply(&schedule, "test").await.unwrap();
+    let direct = format!("{}?schema={}&deadline=10s", postgres.url(), ground.schema);
+    let other = Tollgate::open(&direct).await.unwrap();
+    let at = Instant::from_micros(1_900_000_000_000_000);
+    let ask = async |gate: &Tollgate, ids: std::ops::Range<u32>| {
+        let event = |id: u32| SlotAsk { event_id: format!("e{id}"), requested_at: Some(at) };
+        gate.assign_slots("s", ids.map(event).collect()).await.unwrap()
+    };
+    // The first goes the long way; the next one is kept by one statement.
+    ask(&ground.gate, 0..1).await;
+    proxy.cut_at(b"for update", Moment::BeforeTheServer);
+    ask(&ground.gate, 1..30).await;
+    assert!(proxy.is_armed(), "nothing was locked in a round trip of its own");
+    proxy.cut_at(b"never said", Moment::BeforeTheServer);
+    // Another instance, ids from before among new ones, a cancel by the other.
+    for round in 0..10 {
+        let first = 30 + round * 20;
+        ask(&other, first..first + 5).await;
+        let mixed = ask(&ground.gate, first + 3..first + 10).await;
+        let repeated = mixed.iter().filter(|answer| matches!(answer, SlotAnswer::Repeated(_)));
+        assert_eq!(repeated.count(), 2, "{mixed:?}");
+        let freed = other.cancel_slot(&format!("e{first}")).await.unwrap().unwrap();
+        let next = ask(&ground.gate, first + 10..first + 11).await;
+        let [SlotAnswer::Given(next)] = &next[..] else { panic!("{next:?}") };
+        assert_eq!(next.scheduled_at, freed.scheduled_at, "the place that was freed");
+    }
+    let recount = ground.gate.verify_slots("s").await.unwrap();
+    assert_eq!((recount.slots, recount.drifts.len()), (30 + 10 * 10, 0), "{recount:?}");
+    assert_eq!(recount.windows, 13, "no window was left before it was full");
 }
