@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import socket
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -12,7 +13,7 @@ import httpx
 import pytest
 import uvicorn
 from conftest import MakePolicy
-from fastapi import FastAPI, Request, Response, WebSocket
+from fastapi import FastAPI, Request, Response
 from server import Server, eventually
 
 from tollgate_client import (
@@ -66,11 +67,6 @@ def application(client: AsyncTollgate) -> FastAPI:
     @app.get("/crash")
     async def crash() -> None:
         raise RuntimeError("on purpose")
-
-    @app.websocket("/socket")
-    async def echo(socket: WebSocket) -> None:
-        await socket.accept()
-        await socket.close()
 
     return app
 
@@ -261,3 +257,22 @@ def test_a_limited_endpoint_raises_and_the_handler_answers(
         again = browser.get("/report/ada")
         assert (again.status_code, "retry-after" in again.headers) == (429, True)
         assert browser.get("/report/bob").status_code == 200
+
+
+def test_what_is_not_http_passes_as_it_is() -> None:
+    seen: list[str] = []
+
+    async def app(scope: Any, _receive: Any, _send: Any) -> None:
+        seen.append(scope["type"])
+
+    async def unused(*_arguments: Any) -> Any:
+        raise AssertionError("nothing is sent")
+
+    async def run() -> None:
+        async with AsyncTollgate() as client:
+            guarded = TollgateMiddleware(app, client=client, policy="p", subject=by_user)
+            await guarded({"type": "lifespan"}, unused, unused)
+            await guarded({"type": "websocket"}, unused, unused)
+
+    asyncio.run(run())
+    assert seen == ["lifespan", "websocket"]

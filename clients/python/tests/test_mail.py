@@ -1,0 +1,226 @@
+"""The mail relay through the client, with a real SMTP conversation at its end."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Iterator
+
+import pytest
+from server import Server, eventually
+from smtp_server import Mailbox
+
+from tollgate_client import (
+    AsyncTollgate,
+    BadInput,
+    NewMessage,
+    NotAuthorised,
+    NotFound,
+    Tollgate,
+    attachment,
+)
+
+Unique = Callable[[str], str]
+
+
+@pytest.fixture(autouse=True)
+def _needs_mail(client: Tollgate) -> None:
+    try:
+        client.tenants.list()
+    except NotFound:
+        pytest.skip("this server has no mail: GET /tenants is 404")
+
+
+@pytest.fixture
+def mailbox() -> Iterator[Mailbox]:
+    mailbox = Mailbox()
+    yield mailbox
+    mailbox.close()
+
+
+@pytest.fixture
+def tenant(client: Tollgate, unique: Unique) -> str:
+    tenant = unique("t")
+    client.tenants.create(id=tenant, name="Acme")
+    return tenant
+
+
+def account(client: Tollgate, tenant: str, mailbox: Mailbox, per_minute: int | None = None) -> None:
+    client.accounts.create(
+        id="primary",
+        tenant_id=tenant,
+        host="127.0.0.1",
+        port=mailbox.port,
+        use_tls=False,
+        limit_per_minute=per_minute,
+    )
+
+
+def message(tenant: str, id: str, batch_code: str | None = None) -> NewMessage:
+    return NewMessage(
+        id=id,
+        tenant_id=tenant,
+        account_id="primary",
+        sender="us@example.com",
+        to=["ada@example.org"],
+        subject=f"About {id}",
+        body="Hello, Ada.",
+        batch_code=batch_code,
+    )
+
+
+def statuses(client: Tollgate, tenant: str) -> dict[str, str]:
+    return {it.id: it.status for it in client.messages.list(tenant_id=tenant)}
+
+
+def test_a_tenant_is_made_listed_and_deleted(client: Tollgate, unique: Unique) -> None:
+    id = unique("t")
+    client.tenants.create(id=id, name="Acme", report_url="https://example.com/reports")
+    [listed] = [tenant for tenant in client.tenants.list() if tenant.id == id]
+    assert (listed.name, listed.report_url) == ("Acme", "https://example.com/reports")
+    assert client.tenants.create_token(id)
+    client.tenants.delete(id)
+    assert id not in [tenant.id for tenant in client.tenants.list()]
+
+
+def test_an_account_is_made_as_in_the_seed_listed_and_deleted(
+    client: Tollgate, tenant: str
+) -> None:
+    client.accounts.create(
+        id="primary-smtp",
+        tenant_id=tenant,
+        host="smtp.example.com",
+        port=587,
+        user="sender@example.com",
+        password="secret",
+        use_tls=True,
+        limit_per_minute=10,
+        limit_per_hour=100,
+        limit_per_day=1000,
+    )
+    [made] = client.accounts.list(tenant)
+    assert (made.id, made.tenant_id, made.host, made.port) == (
+        "primary-smtp",
+        tenant,
+        "smtp.example.com",
+        587,
+    )
+    assert (made.limit_per_minute, made.limit_per_hour, made.limit_per_day) == (10, 100, 1000)
+    assert (made.limit_behavior, made.use_tls) == ("defer", True)
+    client.accounts.delete("primary-smtp", tenant_id=tenant)
+    assert client.accounts.list(tenant) == ()
+
+
+def test_messages_are_sent_at_their_account_s_pace(
+    client: Tollgate, tenant: str, mailbox: Mailbox
+) -> None:
+    account(client, tenant, mailbox, per_minute=1)
+    now = time.time()
+    added = client.messages.add([message(tenant, "first"), message(tenant, "second")])
+    assert (added.queued, added.rejected) == (2, ())
+    for _ in eventually("the first is sent and the second waits"):
+        if statuses(client, tenant) == {"first": "sent", "second": "deferred"}:
+            break
+    [sent] = client.messages.list(tenant_id=tenant, status="sent")
+    assert sent.sent_ts is not None
+    assert sent.sent_ts >= now - 2
+    [waiting] = client.messages.list(tenant_id=tenant, status="deferred")
+    assert waiting.deferred_ts is not None
+    assert now < waiting.deferred_ts <= time.time() + 62
+    assert "About first" in mailbox.messages[0]
+
+
+def test_what_is_wrong_with_one_message_is_told_of_that_one(
+    client: Tollgate, tenant: str, mailbox: Mailbox
+) -> None:
+    account(client, tenant, mailbox)
+    lost = NewMessage("lost", tenant, "nowhere", "us@example.com", ["ada@example.org"], "Hello")
+    added = client.messages.add([message(tenant, "fine"), lost])
+    assert added.queued == 1
+    assert [rejected.id for rejected in added.rejected] == ["lost"]
+    with pytest.raises(BadInput):
+        client.messages.add([lost])
+
+
+def test_attachments_headers_and_all_recipients_travel(
+    client: Tollgate, tenant: str, mailbox: Mailbox
+) -> None:
+    account(client, tenant, mailbox)
+    rich = NewMessage(
+        id="rich",
+        tenant_id=tenant,
+        account_id="primary",
+        sender="us@example.com",
+        to=["ada@example.org"],
+        cc=["bob@example.org"],
+        bcc=["eve@example.org"],
+        reply_to="reply@example.com",
+        subject="Rich",
+        body="plain",
+        html="<p>rich</p>",
+        headers={"X-Campaign": "autumn"},
+        attachments=[attachment("note.txt", b"by hand", "text/plain")],
+        priority=0,
+    )
+    client.messages.add([rich])
+    for _ in eventually("it is sent"):
+        if mailbox.messages:
+            break
+    [taken] = mailbox.messages
+    for part in ("X-Campaign: autumn", "note.txt", "reply@example.com", "bob@example.org"):
+        assert part in taken
+    assert "eve@example.org" not in taken
+
+
+def test_a_batch_is_held_let_go_and_deleted(
+    client: Tollgate, tenant: str, mailbox: Mailbox
+) -> None:
+    account(client, tenant, mailbox)
+    client.commands.suspend(tenant_id=tenant)
+    client.messages.add([message(tenant, "kept", "b1"), message(tenant, "dropped", "b1")])
+    assert set(statuses(client, tenant).values()) == {"suspended"}
+    client.commands.delete(tenant_id=tenant, ids=["dropped"])
+    assert [*statuses(client, tenant)] == ["kept"]
+    client.commands.activate(tenant_id=tenant)
+    client.commands.run_now(tenant_id=tenant)
+    for _ in eventually("it is sent"):
+        if statuses(client, tenant) == {"kept": "sent"}:
+            break
+    client.commands.cleanup(tenant_id=tenant, older_than_seconds=0)
+    for _ in eventually("it is forgotten"):
+        if statuses(client, tenant) == {}:
+            break
+    assert client.mail_status()
+
+
+def test_a_listing_runs_over_all_pages(client: Tollgate, tenant: str, mailbox: Mailbox) -> None:
+    account(client, tenant, mailbox)
+    client.commands.suspend(tenant_id=tenant)
+    client.messages.add(message(tenant, f"m{n}") for n in range(7))
+    listed = [it.id for it in client.messages.list(tenant_id=tenant, page_size=3)]
+    assert listed == [f"m{n}" for n in range(7)]
+
+
+def test_the_async_client_lists_messages_too(
+    server: Server, client: Tollgate, tenant: str, mailbox: Mailbox
+) -> None:
+    account(client, tenant, mailbox)
+    client.commands.suspend(tenant_id=tenant)
+
+    async def run() -> list[str]:
+        async with AsyncTollgate(server.url) as relay:
+            await relay.messages.add([message(tenant, "one"), message(tenant, "two")])
+            return [it.id async for it in relay.messages.list(tenant_id=tenant, page_size=1)]
+
+    assert asyncio.run(run()) == ["one", "two"]
+
+
+def test_sending_needs_an_api_key_that_is_known(server: Server, client: Tollgate) -> None:
+    with pytest.raises(ValueError, match="API key"):
+        client.usage()
+    with Tollgate(server.url, api_key="tgk_wrong") as stranger:
+        with pytest.raises(NotAuthorised) as unknown:
+            stranger.send(to="ada@example.org", subject="Hello", text="Hello")
+        assert unknown.value.status == 401
+        with pytest.raises(NotAuthorised):
+            stranger.usage()
