@@ -70,33 +70,33 @@ def attachment(
     return {"filename": filename, "content_type": content_type, "content_base64": encoded}
 
 
-@dataclass(frozen=True)
-class NewMessage:
+_MessageHead = TypedDict(
+    "_MessageHead",
+    {
+        "id": str,
+        "tenant_id": str,
+        "account_id": str,
+        "from": str,
+        "to": Sequence[str],
+        "subject": str,
+    },
+)
+
+
+class NewMessage(_MessageHead, total=False):
     """A message for the queue. The same id again within a tenant is not queued twice."""
 
-    id: str
-    tenant_id: str
-    account_id: str
-    sender: str
-    to: Sequence[str]
-    subject: str
-    body: str | None = None
-    html: str | None = None
-    cc: Sequence[str] = ()
-    bcc: Sequence[str] = ()
-    reply_to: str | None = None
-    headers: Mapping[str, str] = field(default_factory=dict)
-    attachments: Sequence[Attachment] = ()
-    # 0 immediate, 1 high, 2 medium, 3 low.
-    priority: int = 2
-    deferred_ts: int | None = None
-    batch_code: str | None = None
-
-    def _document(self) -> dict[str, Any]:
-        # `from` is a word of Python's own.
-        members = given(**{**vars(self), "from": self.sender})
-        del members["sender"]
-        return {name: value for name, value in members.items() if value not in ((), {}, [])}
+    body: str
+    html: str
+    cc: Sequence[str]
+    bcc: Sequence[str]
+    reply_to: str
+    headers: Mapping[str, str]
+    attachments: Sequence[Attachment]
+    # 0 immediate, 1 high, 2 medium (default), 3 low.
+    priority: int
+    deferred_ts: int
+    batch_code: str
 
 
 @dataclass(frozen=True)
@@ -254,7 +254,7 @@ class Messages(Section[Transport]):
     @operation
     def add(self, messages: Iterable[NewMessage]) -> Flow[Added]:
         """Queues them. Rejected ones are named in the answer; if all are, it is a `BadInput`."""
-        body = {"messages": [message._document() for message in messages]}
+        body = {"messages": [*messages]}
         return self._call(
             Call("POST", "/commands/add-messages", lambda answer: read(Added, answer), body=body)
         )
@@ -329,7 +329,7 @@ class Mail(Section[Transport]):
         html: str | None = None,
         headers: Mapping[str, str] | None = None,
         account_id: str | None = None,
-        sender: str | None = None,
+        from_: str | None = None,
         idempotency_key: str | None = None,
     ) -> Flow[Queued]:
         """Queues one mail against the API key's daily quota; its unit is recipients.
@@ -343,8 +343,7 @@ class Mail(Section[Transport]):
             html=html,
             headers=dict(headers) if headers else None,
             account_id=account_id,
-            # `from` is a word of Python's own.
-            **{"from": sender},
+            **{"from": from_},
         )
         return self._call(
             Call(
