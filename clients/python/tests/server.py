@@ -29,8 +29,9 @@ def binary() -> Path:
 class Server:
     """A running server; `stop` and `start` leave its store and its port as they are."""
 
-    def __init__(self, home: Path, *, store: str = "memory:", args: Sequence[str] = ()) -> None:
-        self._home, self._store, self._args = home, store, args
+    def __init__(self, home: Path, *, store: str = "memory:", before: Sequence[str] = ()) -> None:
+        """`before` is a command that runs the one after it."""
+        self._home, self._store, self._before = home, store, before
         self._listen = "127.0.0.1:0"
         self._process: subprocess.Popen[bytes] | None = None
         self.start()
@@ -43,7 +44,7 @@ class Server:
         said = self._home / "said.txt"
         with said.open("w") as output:
             self._process = subprocess.Popen(
-                [*command, *self._args],
+                [*self._before, *command],
                 cwd=self._home,
                 env=environment,
                 stdin=subprocess.DEVNULL,
@@ -76,11 +77,15 @@ class Eventually:
     def __init__(self, what: str) -> None:
         self._what = what
         self._ends = time.monotonic() + PATIENCE_SECONDS
+        self._turn = 0
 
     def __iter__(self) -> Eventually:
         return self
 
-    def __next__(self) -> None:
+    def __next__(self) -> int:
         if time.monotonic() > self._ends:
             raise AssertionError(f"not in {PATIENCE_SECONDS} s: {self._what}")
-        time.sleep(0.02)
+        # The first turns come at once: most waits are short.
+        self._turn += 1
+        time.sleep(min(self._turn * 0.0005, 0.02))
+        return self._turn

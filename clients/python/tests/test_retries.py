@@ -9,11 +9,12 @@ import threading
 import time
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
 
 import pytest
 from conftest import MakePolicy
 from network import LossyRelay
-from server import Server
+from server import Server, eventually
 
 from tollgate_client import (
     AsyncTollgate,
@@ -146,6 +147,34 @@ def test_the_async_client_retries_as_well(own_server: Server) -> None:
 
     assert asyncio.run(run()) is not None
     later.join()
+
+
+def grow(client: Tollgate) -> None:
+    for number in eventually("the file is full"):
+        client.check("p", {"user": f"{number}{'x' * 1_000}"})
+
+
+def test_a_store_that_cannot_write_is_unavailable_and_said_so(tmp_path: Path) -> None:
+    # A limit on the size of files stands in for a full disk.
+    script = 'trap \'\' XFSZ; ulimit -f 400; exec "$0" "$@"'
+    store = f"sqlite:{tmp_path / 'counts.db'}"
+    server = Server(tmp_path, store=store, before=("bash", "-c", script))
+    limit: Limit = {"name": "all", "max": 1_000_000, "per": "3000d", "by": ["user"]}
+    try:
+        with Tollgate(server.url, retry=None) as client:
+            client.policies.put("p", {"limits": [limit], "durability": "sync"})
+            with pytest.raises(Unavailable) as down:
+                grow(client)
+            assert (down.value.status, down.value.retry_after) == (503, 1.0)
+            assert down.value.type == "urn:tollgate:store-unavailable"
+            # Asked again for as long as there is time, and still an error in the end.
+            retry = Retry(total_seconds=2.5, first_seconds=0.1, cap_seconds=0.1)
+            started = time.monotonic()
+            with pytest.raises(Unavailable):
+                client.with_retry(retry).check("p", {"user": "ada"})
+            assert time.monotonic() - started >= 2.0, "the server's Retry-After is 1 s"
+    finally:
+        server.stop()
 
 
 def test_retries_end_within_the_total_time() -> None:
