@@ -220,7 +220,9 @@ class TollgateMiddleware:
                 # Before the answer, so that who sees the error may ask again at once.
                 if self._is_failure(message["status"]):
                     await self._give_back(decision)
-                headers = [(bytes(name), bytes(value)) for name, value in message["headers"]]
+                headers = [
+                    (bytes(name), bytes(value)) for name, value in message.get("headers", ())
+                ]
                 message = {**message, "headers": _joined(headers, decision.headers)}
             await send(message)
 

@@ -31,8 +31,8 @@ class Retry:
             raise ValueError("first_seconds must be above 0 and at most cap_seconds")
         if not 0 <= self.jitter < 1:
             raise ValueError("jitter must be from 0 to below 1")
-        if self.total_seconds < 0:
-            raise ValueError("total_seconds must not be negative")
+        if self.total_seconds <= 0:
+            raise ValueError("total_seconds must be above 0; no retries at all are `retry=None`")
 
     def delay_seconds(self, failures: int, told_seconds: float | None = None) -> float:
         """The wait after so many failures in a row; the server asked for `told_seconds`."""
