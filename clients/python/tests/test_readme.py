@@ -53,10 +53,28 @@ def test_the_snippets_do_what_they_say(
 def test_the_application_of_the_readme_is_protected(own_server: Server) -> None:
     names = run(own_server, "Check", "Protect an application")
     names["client"].close()
+    names["app"].add_middleware(SignedIn)
     with served(names["app"]) as browser:
         assert browser.get("/health").status_code == 404
         unknown = browser.get("/")
         assert (unknown.status_code, unknown.json()["detail"]) == (401, "sign in first")
+        browser.headers["authorization"] = "dora"
+        answers = [browser.get("/") for _ in range(3)]
+        assert [answer.status_code for answer in answers] == [404, 404, 429]
+        assert [answer.headers["x-ratelimit-remaining"] for answer in answers] == ["1", "0", "0"]
+
+
+class SignedIn:
+    """Stands in for an application's own authentication: it believes everything."""
+
+    def __init__(self, app: Any) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        user = dict(scope.get("headers", ())).get(b"authorization")
+        if user is not None:
+            scope.setdefault("state", {})["user"] = user.decode()
+        await self._app(scope, receive, send)
 
 
 def test_the_mail_snippet_does_what_it_says(
