@@ -83,5 +83,8 @@ def test_the_mail_snippet_does_what_it_says(
     if httpx.get(f"{own_server.url}/tenants").status_code == 404:
         pytest.skip("this server has no mail: GET /tenants is 404")
     names = run(own_server, "Check", "Mail")
-    assert "m-1" in capsys.readouterr().out
+    said = capsys.readouterr().out
+    assert "m-1" in said
+    assert said.endswith("99\n")
     names["client"].close()
+    names["sender"].close()

@@ -22,16 +22,16 @@ from .errors import (
     Unavailable,
     Unreachable,
 )
-from .mail import (
-    Account,
+from .messages import (
     Added,
     Attachment,
+    Attempt,
+    Commanded,
+    MailStatus,
     Message,
     NewMessage,
     Queued,
     Rejected,
-    SavedTenant,
-    Tenant,
     Usage,
     attachment,
 )
@@ -47,6 +47,7 @@ from .policies import (
 )
 from .retry import Retry
 from .slots import AuditedSlot, Drift, Event, Recount, Slot, Window
+from .tenants import Account, Key, SavedTenant, Tenant
 
 __all__ = [
     "Account",
@@ -55,17 +56,21 @@ __all__ = [
     "ApiError",
     "AsyncTollgate",
     "Attachment",
+    "Attempt",
     "AuditedSlot",
     "BadAnswer",
     "BadInput",
+    "Commanded",
     "Config",
     "Conflict",
     "Decision",
     "Drift",
     "Event",
     "HttpRequest",
+    "Key",
     "Limit",
     "LimitReport",
+    "MailStatus",
     "Message",
     "NewMessage",
     "NotAuthorised",

@@ -11,11 +11,12 @@ import httpx
 from .call import Settings
 from .decisions import Checks
 from .flow import AsyncTransport, SyncTransport, Transport
-from .mail import Accounts, Commands, Mail, Messages, Tenants
+from .messages import Commands, Mail, Messages
 from .policies import Configs, Overrides, Policies, Tokens
 from .retry import Retry
 from .slots import Slots
 from .system import System
+from .tenants import Accounts, Keys, Tenants
 
 _DEFAULT_SERVER = "http://127.0.0.1:8080"
 _DEFAULT_RETRY = Retry()
@@ -35,6 +36,7 @@ class _Client(Checks[Transport], System[Transport], Mail[Transport]):
         self.tokens = Tokens(transport, settings)
         self.tenants = Tenants(transport, settings)
         self.accounts = Accounts(transport, settings)
+        self.keys = Keys(transport, settings)
         self.messages = Messages(transport, settings)
         self.commands = Commands(transport, settings)
 
