@@ -22,7 +22,7 @@ from .retry import Retry, told_seconds
 T = TypeVar("T")
 
 _TEMPORARY = (502, 503, 504)
-_HORIZON_FULL = "urn:tollgate:horizon-full"
+_STORE_DOWN = "urn:tollgate:store-unavailable"
 
 
 @dataclass(frozen=True)
@@ -114,8 +114,10 @@ def _attempt(
 def _is_temporary(response: httpx.Response) -> bool:
     if response.status_code not in _TEMPORARY:
         return False
-    # No wait of ours frees a schedule that is full up to its horizon.
-    return document_of(response).get("type") != _HORIZON_FULL
+    # Of Tollgate's own problems only this one passes by itself: a schedule that is full up to its
+    # horizon does not. Anything else was said by a proxy.
+    kind = str(document_of(response).get("type", ""))
+    return kind == _STORE_DOWN or not kind.startswith("urn:tollgate:")
 
 
 def _may_repeat(call: Call[Any], outcome: httpx.Response | httpx.TransportError) -> bool:
