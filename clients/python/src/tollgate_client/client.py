@@ -1,0 +1,122 @@
+"""The two clients. They differ only in how their calls are carried out."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+from typing import Any, TypeVar
+
+import httpx
+
+from .call import Settings
+from .decisions import Checks
+from .flow import AsyncTransport, SyncTransport, Transport
+from .messages import Commands, Mail, Messages
+from .policies import Configs, Overrides, Policies, Tokens
+from .retry import Retry
+from .slots import Slots
+from .system import System
+from .tenants import Accounts, Keys, Tenants
+
+_DEFAULT_SERVER = "http://127.0.0.1:8080"
+_DEFAULT_RETRY = Retry()
+
+Self = TypeVar("Self", bound="_Client[Any]")
+
+
+class _Client(Checks[Transport], System[Transport], Mail[Transport]):
+    """Everything the server answers to."""
+
+    def __init__(self, transport: Transport, settings: Settings) -> None:
+        super().__init__(transport, settings)
+        self.slots = Slots(transport, settings)
+        self.policies = Policies(transport, settings)
+        self.overrides = Overrides(transport, settings)
+        self.configs = Configs(transport, settings)
+        self.tokens = Tokens(transport, settings)
+        self.tenants = Tenants(transport, settings)
+        self.accounts = Accounts(transport, settings)
+        self.keys = Keys(transport, settings)
+        self.messages = Messages(transport, settings)
+        self.commands = Commands(transport, settings)
+
+    def with_retry(self: Self, retry: Retry | None) -> Self:
+        """The same client and connections, with other retries, or with none.
+
+        Without retries no idempotency key is made up either, and a check is at its fastest.
+        """
+        other = object.__new__(type(self))
+        _Client.__init__(other, self._transport, replace(self._settings, retry=retry))
+        return other
+
+
+class Tollgate(_Client[SyncTransport]):
+    """The client that blocks. Threads may share it.
+
+    Without a `url` or `token` those of `TOLLGATE_SERVER` and `TOLLGATE_TOKEN` are taken, as the
+    command line does. `api_key` is for `send` and `usage`. A `transport` of httpx sets
+    certificates, a proxy or a Unix socket.
+    """
+
+    def __init__(
+        self,
+        url: str | None = None,
+        *,
+        token: str | None = None,
+        api_key: str | None = None,
+        timeout_seconds: float = 5.0,
+        retry: Retry | None = _DEFAULT_RETRY,
+        transport: httpx.BaseTransport | None = None,
+    ) -> None:
+        http = httpx.Client(base_url=_server(url), transport=transport)
+        super().__init__(SyncTransport(http), _settings(token, api_key, timeout_seconds, retry))
+
+    def close(self) -> None:
+        """Closes the connections, also those of clients made by `with_retry`."""
+        self._transport.http.close()
+
+    def __enter__(self) -> Tollgate:
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        self.close()
+
+
+class AsyncTollgate(_Client[AsyncTransport]):
+    """The client that awaits, on asyncio. It takes the same arguments."""
+
+    def __init__(
+        self,
+        url: str | None = None,
+        *,
+        token: str | None = None,
+        api_key: str | None = None,
+        timeout_seconds: float = 5.0,
+        retry: Retry | None = _DEFAULT_RETRY,
+        transport: httpx.AsyncBaseTransport | None = None,
+    ) -> None:
+        http = httpx.AsyncClient(base_url=_server(url), transport=transport)
+        super().__init__(AsyncTransport(http), _settings(token, api_key, timeout_seconds, retry))
+
+    async def aclose(self) -> None:
+        """Closes the connections, also those of clients made by `with_retry`."""
+        await self._transport.http.aclose()
+
+    async def __aenter__(self) -> AsyncTollgate:
+        return self
+
+    async def __aexit__(self, *_error: object) -> None:
+        await self.aclose()
+
+
+def _server(url: str | None) -> str:
+    return url or os.environ.get("TOLLGATE_SERVER") or _DEFAULT_SERVER
+
+
+def _settings(
+    token: str | None, api_key: str | None, timeout_seconds: float, retry: Retry | None
+) -> Settings:
+    if timeout_seconds <= 0:
+        raise ValueError("timeout_seconds must be above 0")
+    token = token or os.environ.get("TOLLGATE_TOKEN") or None
+    return Settings(token, api_key, timeout_seconds, retry)

@@ -1,0 +1,77 @@
+"""Policies, overrides, configs and the state of the server."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from tollgate_client import BadInput, Limit, NotFound, PolicyDocument, Tollgate
+
+Unique = Callable[[str], str]
+MINUTE: Limit = {"name": "minute", "max": 2, "per": "60s", "by": ["user"]}
+
+
+def test_a_policy_is_put_shown_changed_and_deleted(client: Tollgate, unique: Unique) -> None:
+    name = unique("p")
+    document: PolicyDocument = {"limits": [MINUTE], "on_store_error": "allow"}
+    made = client.policies.put(name, document)
+    assert (made.version, made.changed, made.restarted) == (1, True, ())
+    assert not client.policies.put(name, document).changed
+    longer: Limit = {**MINUTE, "per": "120s"}
+    assert client.policies.put(name, {"limits": [longer]}).restarted == ("minute",)
+    policy = client.policies.get(name)
+    assert (policy.name, policy.version) == (name, 2)
+    assert policy.document["limits"][0]["per"] == "120s"
+    assert policy in client.policies.list()
+    client.policies.delete(name)
+    with pytest.raises(NotFound):
+        client.policies.get(name)
+    gone, second, first = client.policies.versions(name)
+    assert (gone.deleted, gone.policy, second.version) == (True, None, 2)
+    assert first.policy is not None
+    assert first.policy["on_store_error"] == "allow"
+
+
+def test_a_bad_policy_is_refused_with_every_fault(client: Tollgate) -> None:
+    bad: Limit = {"name": "x", "max": 1, "per": "soon"}
+    with pytest.raises(BadInput) as refused:
+        client.policies.put("bad", {"limits": [bad]})
+    assert refused.value.field == "limits[0].per"
+    assert refused.value.document["errors"]
+
+
+def test_one_subject_has_its_own_max(client: Tollgate, unique: Unique) -> None:
+    name = unique("p")
+    client.policies.put(name, {"limits": [MINUTE]})
+    made = client.overrides.put(name, "minute", {"user": "vip"}, 100)
+    assert (made.policy, made.limit, made.subject, made.max) == (
+        name,
+        "minute",
+        {"user": "vip"},
+        100,
+    )
+    assert (name, 100) in {(it.policy, it.max) for it in client.overrides.list()}
+    assert client.peek(name, {"user": "vip"}).remaining == 100
+    assert client.peek(name, {"user": "ada"}).remaining == 2
+    client.overrides.delete(name, "minute", {"user": "vip"})
+    with pytest.raises(NotFound):
+        client.overrides.delete(name, "minute", {"user": "vip"})
+
+
+def test_a_config_is_a_policy_of_one_limit(client: Tollgate, unique: Unique) -> None:
+    name = unique("c")
+    made = client.configs.put(name, max_per_window=7, window_size="PT4S")
+    assert made == client.configs.get(name)
+    assert (made.max_per_window, made.window_size, made.version) == (7, "PT4S", 1)
+    with pytest.raises(BadInput) as bad:
+        client.configs.put(name, max_per_window=7, window_size="4 moons")
+    assert bad.value.field == "windowSize"
+    assert client.configs.get().config_name == "default"
+    client.configs.flush_cache()
+
+
+def test_the_server_is_ready_and_has_metrics(client: Tollgate) -> None:
+    assert client.ready()
+    client.check("default")
+    assert "tollgate_decisions_total" in client.metrics()
