@@ -25,6 +25,7 @@ mod limiter;
 mod policy;
 mod receipt;
 mod refresh;
+mod routes;
 mod secret;
 mod slots;
 mod store;
@@ -43,6 +44,7 @@ pub use policy::fields::Fault;
 pub use policy::{
     InvalidPolicy, MAX_LIMITS, MAX_NAME_BYTES, OnStoreError, Policy, policies_from_toml,
 };
+pub use routes::Matched;
 pub use slots::{MAX_EVENT_ID_CHARS, SlotWindow};
 pub use store::shown_url;
 pub use subject::{
