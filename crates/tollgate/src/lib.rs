@@ -23,6 +23,7 @@ mod gate;
 mod idempotency;
 mod limiter;
 mod policy;
+mod proxies;
 mod receipt;
 mod refresh;
 mod routes;
@@ -31,6 +32,8 @@ mod slots;
 mod store;
 mod subject;
 mod token;
+#[cfg(feature = "http")]
+pub mod wire;
 
 pub use answer::{Answer, Degraded};
 pub use catalogue::{Applied, FilePolicy};
@@ -44,6 +47,7 @@ pub use policy::fields::Fault;
 pub use policy::{
     InvalidPolicy, MAX_LIMITS, MAX_NAME_BYTES, OnStoreError, Policy, policies_from_toml,
 };
+pub use proxies::TrustedProxies;
 pub use routes::Matched;
 pub use slots::{MAX_EVENT_ID_CHARS, SlotWindow};
 pub use store::shown_url;
