@@ -14,6 +14,8 @@ mod cli_slots;
 mod connections;
 mod decisions;
 mod first_run;
+mod gate;
+mod gate_nginx;
 mod headers;
 mod idempotency;
 mod openapi;
