@@ -11,8 +11,7 @@ use std::borrow::Cow;
 use std::net::IpAddr;
 
 use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
-use smallvec::SmallVec;
-use tollgate::{Matched, Policy, TrustedProxies};
+use tollgate::{Matched, PARAMETER_PREFIX, Policy, Subject, TrustedProxies};
 
 use crate::problem::Problem;
 use api_key::ApiKeys;
@@ -20,8 +19,6 @@ use config::{Gate, Name};
 
 /// Attributes that requests have by themselves; no identity may take their names.
 const OWN_ATTRIBUTES: [&str; 3] = ["route", "method", "ip"];
-/// Before the name of a route's parameter: `param.id`.
-const PARAMETER_PREFIX: &str = "param.";
 
 /// The section `[gate]`, made ready.
 #[derive(Debug)]
@@ -32,20 +29,6 @@ pub(crate) struct ForwardAuth {
     method_headers: Vec<HeaderName>,
     identity: Vec<(HeaderName, String)>,
     api_keys: Option<ApiKeys>,
-}
-
-/// Attributes with their values, lent by the request where they can be.
-#[derive(Debug, Default)]
-pub(crate) struct Subject<'a>(SmallVec<[(Cow<'a, str>, Cow<'a, str>); 6]>);
-
-impl<'a> Subject<'a> {
-    fn add(&mut self, name: impl Into<Cow<'a, str>>, value: impl Into<Cow<'a, str>>) {
-        self.0.push((name.into(), value.into()));
-    }
-
-    pub(crate) fn pairs(&self) -> SmallVec<[(&str, &str); 8]> {
-        self.0.iter().map(|(name, value)| (&**name, &**value)).collect()
-    }
 }
 
 /// What the proxy was asked for.
@@ -127,20 +110,9 @@ impl ForwardAuth {
     ) -> Result<Subject<'a>, Problem> {
         let policy = matched.policy().policy();
         let mut subject = Subject::default();
-        if policy.looks_at("route") {
-            subject.add("route", matched.pattern());
-        }
-        if policy.looks_at("method") {
-            subject.add("method", &*target.method);
-        }
+        subject.add_route(matched, &target.method);
         if policy.looks_at("ip") {
             subject.add("ip", self.client(peer, headers).to_string());
-        }
-        for (name, value) in matched.params() {
-            let name = format!("{PARAMETER_PREFIX}{name}");
-            if policy.looks_at(&name) {
-                subject.add(name, value);
-            }
         }
         if self.trusted.contains(peer.to_canonical()) {
             for (header, attribute) in &self.identity {

@@ -32,6 +32,8 @@ mod slots;
 mod store;
 mod subject;
 mod token;
+#[cfg(feature = "tower")]
+pub mod tower;
 #[cfg(feature = "http")]
 pub mod wire;
 
@@ -53,6 +55,7 @@ pub use slots::{MAX_EVENT_ID_CHARS, SlotWindow};
 pub use store::shown_url;
 pub use subject::{
     Attributes, MAX_ATTRIBUTE_NAME_BYTES, MAX_ATTRIBUTE_VALUE_BYTES, MAX_ATTRIBUTES,
+    PARAMETER_PREFIX, Subject,
 };
 pub use token::{Bearer, Scope};
 pub use tollgate_core as core;

@@ -102,6 +102,12 @@ fn push_instant(json: &mut Vec<u8>, at: Instant) {
 /// there are no others.
 pub fn rate_limit_headers(answer: &Answer) -> HeaderMap {
     let mut headers = HeaderMap::with_capacity(12);
+    insert_rate_limit_headers(answer, &mut headers);
+    headers
+}
+
+/// The same among other headers; what was there of these names is replaced.
+pub fn insert_rate_limit_headers(answer: &Answer, headers: &mut HeaderMap) {
     let mut policy = Vec::with_capacity(64);
     let mut state = Vec::with_capacity(64);
     let mut tightest: Option<&LimitReport> = None;
@@ -129,7 +135,7 @@ pub fn rate_limit_headers(answer: &Answer) -> HeaderMap {
             tightest = Some(report);
         }
     }
-    let Some(tightest) = tightest.map(|report| report.standing) else { return headers };
+    let Some(tightest) = tightest.map(|report| report.standing) else { return };
     headers.insert(RATELIMIT_POLICY, header_value(policy));
     headers.insert(RATELIMIT, header_value(state));
     headers.insert(X_LIMIT, tightest.max.into());
@@ -139,7 +145,6 @@ pub fn rate_limit_headers(answer: &Answer) -> HeaderMap {
     if let Some(secs) = answer.decision.retry_after_secs() {
         headers.insert(header::RETRY_AFTER, secs.into());
     }
-    headers
 }
 
 fn push_item(list: &mut Vec<u8>, name: &str, parameter: &str, value: u64) {
