@@ -6,6 +6,7 @@
 
 mod api_key;
 pub(crate) mod config;
+mod jwt;
 
 use std::borrow::Cow;
 use std::net::IpAddr;
@@ -16,6 +17,7 @@ use tollgate::{Matched, PARAMETER_PREFIX, Policy, Subject, TrustedProxies};
 use crate::problem::Problem;
 use api_key::ApiKeys;
 use config::{Gate, Name};
+use jwt::Jwts;
 
 /// Attributes that requests have by themselves; no identity may take their names.
 const OWN_ATTRIBUTES: [&str; 3] = ["route", "method", "ip"];
@@ -29,6 +31,7 @@ pub(crate) struct ForwardAuth {
     method_headers: Vec<HeaderName>,
     identity: Vec<(HeaderName, String)>,
     api_keys: Option<ApiKeys>,
+    jwts: Option<Jwts>,
 }
 
 /// What the proxy was asked for.
@@ -47,6 +50,7 @@ impl ForwardAuth {
             .map(|(Name(header), attribute)| (header, attribute))
             .collect();
         let api_keys = gate.api_key.map(ApiKeys::new).transpose()?;
+        let jwts = gate.jwt.map(Jwts::new).transpose()?;
         let this = Self {
             trusted: gate.trusted_proxies.0,
             address_header: gate.address_header.0,
@@ -54,6 +58,7 @@ impl ForwardAuth {
             method_headers: gate.method_headers.into_iter().map(|Name(header)| header).collect(),
             identity,
             api_keys,
+            jwts,
         };
         if this.uri_headers.is_empty() {
             return Err("gate.uri_headers: must name at least one header".into());
@@ -83,7 +88,8 @@ impl ForwardAuth {
     /// The attributes that say who somebody is.
     fn attributes(&self) -> impl Iterator<Item = &str> {
         let headers = self.identity.iter().map(|(_, attribute)| attribute.as_str());
-        headers.chain(self.api_keys.iter().map(ApiKeys::attribute))
+        let keys = self.api_keys.iter().map(ApiKeys::attribute);
+        headers.chain(keys).chain(self.jwts.iter().flat_map(Jwts::attributes))
     }
 
     pub(crate) fn target<'a>(
@@ -128,6 +134,9 @@ impl ForwardAuth {
             && let Some(name) = keys.identify(headers)?
         {
             subject.add(keys.attribute(), name);
+        }
+        if let Some(jwts) = &self.jwts {
+            jwts.identify(policy, headers, &mut subject)?;
         }
         self.must_be_complete(policy, &subject)?;
         Ok(subject)

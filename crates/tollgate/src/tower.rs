@@ -59,11 +59,14 @@ struct Settings {
     gate: Tollgate,
     rule: Rule,
     keys: Vec<Arc<dyn Key>>,
-    cost: Arc<dyn Fn(&Parts) -> u32 + Send + Sync>,
-    refund_when: Arc<dyn Fn(StatusCode, &HeaderMap) -> bool + Send + Sync>,
+    cost: Arc<CostOf>,
+    refund_when: Arc<RefundWhen>,
     refusal_body: RefusalBody,
     store_error_status: StatusCode,
 }
+
+type CostOf = dyn Fn(&Parts) -> u32 + Send + Sync;
+type RefundWhen = dyn Fn(StatusCode, &HeaderMap) -> bool + Send + Sync;
 
 /// Which policy decides.
 #[derive(Clone, Debug)]

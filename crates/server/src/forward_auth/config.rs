@@ -2,10 +2,13 @@
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use axum::http::HeaderName;
 use serde::Deserialize;
 use tollgate::TrustedProxies;
+
+use crate::config::Timeout;
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields, default)]
@@ -20,6 +23,47 @@ pub(crate) struct Gate {
     /// Headers that a trusted proxy sets, and the attributes they are.
     pub(crate) identity: BTreeMap<Name, String>,
     pub(crate) api_key: Option<ApiKey>,
+    pub(crate) jwt: Option<Jwt>,
+}
+
+/// A token that clients send themselves, signed by who knows them.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Jwt {
+    pub(crate) algorithm: JwtAlgorithm,
+    /// A secret (HS256) or public keys in PEM; one of them has to fit.
+    pub(crate) key_files: Vec<PathBuf>,
+    #[serde(default = "authorization")]
+    pub(crate) header: Name,
+    /// Claims and the attributes they are.
+    #[serde(default = "user_is_sub")]
+    pub(crate) claims: BTreeMap<String, String>,
+    #[serde(default)]
+    pub(crate) issuer: Option<String>,
+    #[serde(default)]
+    pub(crate) audience: Option<String>,
+    /// How far the clocks of the issuer and of this server may be apart.
+    #[serde(default = "a_minute")]
+    pub(crate) leeway: Timeout,
+}
+
+#[derive(Clone, Copy, Debug, Deserialize)]
+pub(crate) enum JwtAlgorithm {
+    HS256,
+    RS256,
+    ES256,
+}
+
+fn authorization() -> Name {
+    Name::of("authorization")
+}
+
+fn user_is_sub() -> BTreeMap<String, String> {
+    BTreeMap::from([("sub".into(), "user".into())])
+}
+
+fn a_minute() -> Timeout {
+    Timeout(Duration::from_secs(60))
 }
 
 /// A key that clients send themselves.
@@ -43,6 +87,7 @@ impl Default for Gate {
             method_headers: names(["x-original-method", "x-forwarded-method"]),
             identity: BTreeMap::new(),
             api_key: None,
+            jwt: None,
         }
     }
 }
