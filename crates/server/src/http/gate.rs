@@ -46,7 +46,7 @@ pub(crate) async fn answer_gate(
     request_id: &RequestId,
 ) -> Result<Response<Full<Bytes>>, Problem> {
     app.access.authorise_proxy(&parts.headers).await?;
-    let refusal = refusal_status(parts.uri.query())?;
+    let refusal = refusal_status(parts.uri.query());
     let target = app.forward_auth.target(parts.method.as_str(), &parts.headers)?;
     loop {
         let Some(matched) = app.gate.route(&target.method, &target.uri) else {
@@ -67,13 +67,13 @@ pub(crate) async fn answer_gate(
     }
 }
 
-fn refusal_status(query: Option<&str>) -> Result<StatusCode, Problem> {
-    match query {
-        None | Some("" | "refuse=429") => Ok(StatusCode::TOO_MANY_REQUESTS),
-        Some("refuse=403") => Ok(StatusCode::FORBIDDEN),
-        Some(_) => {
-            Err(Problem::bad_field("refuse", "the query may only be refuse=403 or refuse=429"))
-        }
+/// Some proxies hand on the query of the end user, so what is not understood is not looked at.
+fn refusal_status(query: Option<&str>) -> StatusCode {
+    let mut pairs = query.unwrap_or_default().split('&');
+    if pairs.any(|pair| pair == "refuse=403") {
+        StatusCode::FORBIDDEN
+    } else {
+        StatusCode::TOO_MANY_REQUESTS
     }
 }
 

@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use crate::support::nginx::Nginx;
+use crate::support::proxy::Proxy;
 use crate::support::{Call, Reply, Server, Setup, used};
 
 const CONFIG: &str =
@@ -30,7 +30,7 @@ fn from_application(reply: &Reply) {
 #[test]
 fn a_client_sees_429_with_the_wait_and_the_headers() {
     let server = example();
-    let nginx = Nginx::before(&server, &[]);
+    let nginx = Proxy::nginx(&server, &[]);
     for remaining in (0..20).rev() {
         let reply = nginx.send(get("/api/things?x=1"));
         from_application(&reply);
@@ -59,7 +59,7 @@ fn a_client_sees_429_with_the_wait_and_the_headers() {
 #[test]
 fn what_a_client_says_about_itself_changes_nothing() {
     let server = example();
-    let nginx = Nginx::before(&server, &[]);
+    let nginx = Proxy::nginx(&server, &[]);
     for count in 0..20 {
         let reply = nginx.send(
             get("/api/x")
@@ -85,7 +85,7 @@ fn what_a_client_says_about_itself_changes_nothing() {
 #[test]
 fn no_way_of_writing_a_path_gets_past_nginx() {
     let server = example();
-    let nginx = Nginx::before(&server, &[]);
+    let nginx = Proxy::nginx(&server, &[]);
     for _ in 0..20 {
         nginx.send(get("/api/x"));
     }
@@ -108,7 +108,7 @@ fn no_way_of_writing_a_path_gets_past_nginx() {
 #[test]
 fn the_third_tier_refuses_and_the_first_two_show_no_spend() {
     let server = example();
-    let nginx = Nginx::before(&server, &VOUCHED);
+    let nginx = Proxy::nginx(&server, &VOUCHED);
     let cleanup = |address: &str, email: &str| {
         let call = Call::new("POST", "/cleanup").bytes("{}");
         nginx.send(call.header("Test-Address", address).header("Test-Email", email))
@@ -150,9 +150,9 @@ fn a_token_between_nginx_and_the_gate_is_asked_for() {
     let token = "of-the-proxy";
     let setup = Setup::memory().env("TOLLGATE_ADMIN_TOKEN", token);
     let server = setup.config(CONFIG).into_server();
-    let without = Nginx::before(&server, &[]);
+    let without = Proxy::nginx(&server, &[]);
     assert_eq!(without.send(get("/api/x").header("X-API-Token", token)).status, 401);
     let set = format!("X-API-Token \"{token}\"");
-    let with = Nginx::before(&server, &[("X-API-Token \"\"", &set)]);
+    let with = Proxy::nginx(&server, &[("X-API-Token \"\"", &set)]);
     from_application(&with.send(get("/api/x").header("Authorization", "Bearer of-the-user")));
 }

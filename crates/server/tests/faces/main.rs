@@ -15,6 +15,7 @@ mod connections;
 mod decisions;
 mod first_run;
 mod gate;
+mod gate_caddy;
 mod gate_jwt;
 mod gate_nginx;
 mod headers;
