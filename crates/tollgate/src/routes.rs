@@ -21,6 +21,7 @@ use std::sync::Arc;
 use smallvec::SmallVec;
 
 use crate::compiled::Compiled;
+use crate::subject::PARAMETER_PREFIX;
 
 /// Long enough for any path that is written by hand, and short enough to be counted by.
 const MAX_ROUTE_BYTES: usize = 512;
@@ -42,6 +43,7 @@ pub(crate) struct Route {
 #[derive(Clone, PartialEq, Eq, Debug)]
 enum Segment {
     Literal(String),
+    /// The attribute it is: `param.id`.
     Parameter(String),
 }
 
@@ -98,9 +100,10 @@ impl Route {
             && self.segments.iter().zip(&other.segments).all(same)
     }
 
+    /// Where parameters stand, and the attributes they are.
     fn parameters(&self) -> impl Iterator<Item = (usize, &str)> {
         self.segments.iter().enumerate().filter_map(|(position, segment)| match segment {
-            Segment::Parameter(name) => Some((position, name.as_str())),
+            Segment::Parameter(attribute) => Some((position, attribute.as_str())),
             Segment::Literal(_) => None,
         })
     }
@@ -126,7 +129,7 @@ fn parse_segment(part: &str) -> Result<Segment, String> {
                  digits or _"
             ));
         }
-        return Ok(Segment::Parameter(name.to_owned()));
+        return Ok(Segment::Parameter(format!("{PARAMETER_PREFIX}{name}")));
     }
     match part {
         "" => return Err("has \"//\"; requests are matched with single slashes".into()),
@@ -171,8 +174,14 @@ impl Matched {
 
     /// The route's parameters with what stands in their places.
     pub fn params(&self) -> impl Iterator<Item = (&str, &str)> {
-        let names = self.route.parameters().map(|(_, name)| name);
-        names.zip(self.values.iter().map(String::as_str))
+        self.param_attributes()
+            .map(|(attribute, value)| (&attribute[PARAMETER_PREFIX.len()..], value))
+    }
+
+    /// The same as attributes: `param.id`.
+    pub(crate) fn param_attributes(&self) -> impl Iterator<Item = (&str, &str)> {
+        let attributes = self.route.parameters().map(|(_, attribute)| attribute);
+        attributes.zip(self.values.iter().map(String::as_str))
     }
 
     pub fn param(&self, name: &str) -> Option<&str> {

@@ -41,10 +41,9 @@ impl<'a> Subject<'a> {
         if policy.looks_at("method") {
             self.add("method", method);
         }
-        for (name, value) in matched.params() {
-            let name = format!("{PARAMETER_PREFIX}{name}");
-            if policy.looks_at(&name) {
-                self.add(name, value);
+        for (attribute, value) in matched.param_attributes() {
+            if policy.looks_at(attribute) {
+                self.add(attribute, value);
             }
         }
     }

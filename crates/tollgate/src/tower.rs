@@ -24,6 +24,8 @@
 //! # Ok(()) }
 //! ```
 //!
+//! A hyper service takes it through `hyper_util::service::TowerToHyperService`.
+//!
 //! Every answer carries the headers of the decision. What was spent is given back if the service
 //! fails. Deliberately absent: reading bodies, and any notion of who a user is; keys say that.
 
@@ -89,7 +91,8 @@ impl TollgateLayer {
     }
 
     /// By the stored policy with the most specific route for each request. A request that no route
-    /// is for passes. Adds the attributes `route`, `method` and `param.NAME`.
+    /// is for passes. Adds the attributes `route`, `method` and `param.NAME`. Routes are matched with
+    /// the path as the layer sees it: a nested axum router has taken its prefix away.
     pub fn by_routes(gate: Tollgate) -> Self {
         Self::new(gate, Rule::Routes)
     }

@@ -282,6 +282,31 @@ async fn a_store_that_cannot_answer_is_as_the_policy_says() {
 }
 
 #[tokio::test]
+async fn a_bare_hyper_service_is_limited_too() {
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    let layer = TollgateLayer::by_value(gate().await, by("user", 1)).key(header("x-user", "user"));
+    let answer = |_: Request<hyper::body::Incoming>| async {
+        Ok::<_, Infallible>(Response::new(http_body_util::Full::from("hello")))
+    };
+    let service = ServiceBuilder::new().layer(layer).service_fn(answer);
+    let (mut client, server) = tokio::io::duplex(1 << 16);
+    tokio::spawn(async move {
+        let service = hyper_util::service::TowerToHyperService::new(service);
+        let io = hyper_util::rt::TokioIo::new(server);
+        hyper::server::conn::http1::Builder::new().serve_connection(io, service).await
+    });
+    let ask = "GET / HTTP/1.1\r\nHost: x\r\nX-User: ada\r\n\r\n";
+    let last = "GET / HTTP/1.1\r\nHost: x\r\nX-User: ada\r\nConnection: close\r\n\r\n";
+    client.write_all(format!("{ask}{last}").as_bytes()).await.expect("it listens");
+    let mut answers = String::new();
+    client.read_to_string(&mut answers).await.expect("it answers");
+    assert!(answers.starts_with("HTTP/1.1 200 OK\r\n") && answers.contains("hello"), "{answers}");
+    let (_, refused) = answers.split_once("hello").expect("the first answer");
+    assert!(refused.starts_with("HTTP/1.1 429 "), "{answers}");
+    assert!(refused.contains("\r\nretry-after: ") && refused.contains("\"ok\":false"), "{answers}");
+}
+
+#[tokio::test]
 async fn a_grpc_request_is_refused_with_a_grpc_status() {
     let app = axum::Router::new()
         .route("/pkg.Service/Call", post(|| async { [("grpc-status", "13")] }))

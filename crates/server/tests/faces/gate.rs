@@ -282,7 +282,8 @@ limits = [{ name = "key", max = 1, per = "3650d", by = ["customer"] }]
         file.display().to_string()
     );
     let server = setup.config(&known).into_server();
-    server.send(ask("/keyed").header("X-API-Key", "invented")).problem(401);
+    let invented = server.send(ask("/keyed").header("X-API-Key", "invented")).problem(401);
+    assert!(invented["detail"].as_str().unwrap().contains("is not known"), "{invented}");
     server.send(ask("/keyed")).fault(401, "subject.customer");
     let ada = ask("/keyed").header("X-API-Key", "secret-of-ada");
     assert_eq!(statuses(&server, &ada, 2), [200, 429]);
