@@ -160,6 +160,7 @@ pub struct Matched {
     route: Arc<Route>,
     /// In the order of the route's parameters.
     values: SmallVec<[String; 2]>,
+    is_deceptive: bool,
 }
 
 impl Matched {
@@ -170,6 +171,12 @@ impl Matched {
     /// The route as the policy has it: the value of the attribute `route`.
     pub fn pattern(&self) -> &str {
         &self.route.pattern
+    }
+
+    /// Whether the path is written so that different servers see different policies in it, by `..`
+    /// behind an escaped slash and the like. No honest client does that: refuse it.
+    pub fn is_deceptive(&self) -> bool {
+        self.is_deceptive
     }
 
     /// The route's parameters with what stands in their places.

@@ -151,6 +151,10 @@ async fn routes_choose_the_policy_and_what_no_route_is_for_passes() {
         let reply = send(&app, request("/other", &[])).await;
         assert_eq!((reply.status.as_u16(), reply.header("ratelimit")), (200, None));
     }
+    let other = json!({ "routes": ["/other"], "limits": [{ "name": "l", "max": 9, "per": "1s" }] });
+    gate.apply(&policy("other", &other), "test").await.expect("applied");
+    let deceptive = send(&app, request("/users/..%2F..%2Fother", &[])).await;
+    assert_eq!(deceptive.status, StatusCode::BAD_REQUEST, "{}", deceptive.body);
     gate.delete_policy("users", "test").await.expect("deleted");
     assert_eq!(send(&app, request("/users/1", &[])).await.status.as_u16(), 200);
 }

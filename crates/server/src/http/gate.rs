@@ -52,6 +52,10 @@ pub(crate) async fn answer_gate(
         let Some(matched) = app.gate.route(&target.method, &target.uri) else {
             return Ok(Response::new(Full::default()));
         };
+        if matched.is_deceptive() {
+            let detail = "this path can be read in two ways: write it without \"..\"";
+            return Err(Problem::bad_request(detail));
+        }
         let subject = app.forward_auth.subject(&matched, &target, peer, &parts.headers)?;
         let started = Stopwatch::now();
         let name = matched.policy().policy().name();

@@ -183,6 +183,7 @@ fn no_way_of_writing_a_path_gets_past_its_limit() {
     ] {
         assert_eq!(server.send(ask(uri)).status, 429, "{uri}");
     }
+    server.send(ask("/odd/../api/..%2fodd")).problem(400);
     let huge = format!("/api/{}", "x/".repeat(20_000));
     assert_eq!(server.send(ask(&huge)).status, 429);
 }

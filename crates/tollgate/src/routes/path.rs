@@ -45,8 +45,16 @@ pub(crate) fn of_target(target: &str) -> &str {
     path.find(['?', '#']).map_or(path, |end| &path[..end])
 }
 
-pub(crate) fn segments(path: &str, reading: Reading) -> Segments<'_> {
-    let mut segments = Segments::new();
+/// A path as one of its readings has it.
+#[derive(Debug, Default)]
+pub(crate) struct Read<'a> {
+    pub(crate) segments: Segments<'a>,
+    /// How often `..` was followed.
+    pub(crate) climbs: usize,
+}
+
+pub(crate) fn read(path: &str, reading: Reading) -> Read<'_> {
+    let mut read = Read::default();
     let bytes = path.as_bytes();
     let (mut start, mut position) = (0, 0);
     while position <= bytes.len() {
@@ -55,11 +63,11 @@ pub(crate) fn segments(path: &str, reading: Reading) -> Segments<'_> {
             position += 1;
             continue;
         }
-        push(&mut segments, &bytes[start..position], reading);
+        push(&mut read, &bytes[start..position], reading);
         position += separator.max(1);
         start = position;
     }
-    segments
+    read
 }
 
 /// How many bytes the separator takes that stands here; 0 if none does.
@@ -71,7 +79,7 @@ fn separator(bytes: &[u8], reading: Reading) -> usize {
     }
 }
 
-fn push<'a>(segments: &mut Segments<'a>, raw: &'a [u8], reading: Reading) {
+fn push<'a>(read: &mut Read<'a>, raw: &'a [u8], reading: Reading) {
     let raw = match (reading, raw.iter().position(|byte| *byte == b';')) {
         (Reading::Loose, Some(end)) => &raw[..end],
         _ => raw,
@@ -80,9 +88,10 @@ fn push<'a>(segments: &mut Segments<'a>, raw: &'a [u8], reading: Reading) {
     match &*segment {
         b"" | b"." => {}
         b".." => {
-            segments.pop();
+            read.segments.pop();
+            read.climbs += 1;
         }
-        _ => segments.push(segment),
+        _ => read.segments.push(segment),
     }
 }
 

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use smallvec::SmallVec;
 
-use super::path::{self, Reading, Segments};
+use super::path::{self, Read, Reading, Segments};
 use super::{Matched, Route, Segment};
 use crate::compiled::Compiled;
 
@@ -30,6 +30,13 @@ struct Node {
 struct Entry {
     route: Arc<Route>,
     policy: Arc<Compiled>,
+}
+
+/// What one reading of a path leads to.
+struct Found {
+    matched: Matched,
+    rank: Rank,
+    climbs: usize,
 }
 
 /// How specific a match is: what each of its segments was matched by, and its end.
@@ -89,21 +96,25 @@ impl Table {
         let path = path::of_target(target);
         let strict = self.find_read(method, path, Reading::Strict);
         if !path::is_ambiguous(path) {
-            return strict.map(|(_, matched)| matched);
+            return strict.map(|found| found.matched);
         }
         let loose = self.find_read(method, path, Reading::Loose);
-        let (_, matched) = match (strict, loose) {
-            (Some(strict), Some(loose)) if strict.0 < loose.0 => strict,
-            (strict, loose) => loose.or(strict)?,
-        };
-        Some(matched)
+        match (strict, loose) {
+            (Some(strict), Some(loose)) => {
+                let name = |found: &Found| found.matched.policy.policy().name().to_owned();
+                let is_deceptive = strict.climbs != loose.climbs && name(&strict) != name(&loose);
+                let found = if strict.rank < loose.rank { strict } else { loose };
+                Some(Matched { is_deceptive, ..found.matched })
+            }
+            (strict, loose) => loose.or(strict).map(|found| found.matched),
+        }
     }
 
-    fn find_read(&self, method: &str, path: &str, reading: Reading) -> Option<(Rank, Matched)> {
-        let segments = path::segments(path, reading);
+    fn find_read(&self, method: &str, path: &str, reading: Reading) -> Option<Found> {
+        let Read { segments, climbs } = path::read(path, reading);
         let mut rank = Rank::new();
         let entry = self.root.find(method, &segments, &mut rank)?;
-        Some((rank, entry.matched(&segments)))
+        Some(Found { matched: entry.matched(&segments), rank, climbs })
     }
 }
 
@@ -153,6 +164,11 @@ impl Entry {
             .parameters()
             .map(|(position, _)| String::from_utf8_lossy(&segments[position]).into_owned())
             .collect();
-        Matched { policy: self.policy.clone(), route: self.route.clone(), values }
+        Matched {
+            policy: self.policy.clone(),
+            route: self.route.clone(),
+            values,
+            is_deceptive: false,
+        }
     }
 }

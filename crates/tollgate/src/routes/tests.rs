@@ -1,7 +1,7 @@
 use proptest::prelude::*;
 use tollgate_core::Instant;
 
-use super::path::{Reading, segments};
+use super::path::{Reading, read};
 use super::table::Table;
 use super::*;
 use crate::policy::Policy;
@@ -146,6 +146,26 @@ fn an_escaped_slash_is_inside_a_parameter_too() {
 }
 
 #[test]
+fn a_path_that_climbs_out_of_one_policy_into_another_is_deceptive() {
+    let table = table(&[("search", &["/search/*"]), ("health", &["/health", "/health/*"])]);
+    for (path, is_deceptive) in [
+        ("/search/x%2f..%2f..%2fhealth", true),
+        ("/search/..\\..\\health", true),
+        ("/health/..%5csearch/x", true),
+        ("/health/..;/search/x", true),
+        ("/search/../health", false),
+        ("/search/%2e%2e/health", false),
+        ("/search/a%2Fb", false),
+        ("/search/a%2F..%2Fb", false),
+        ("/search/a;b", false),
+        ("/search/x", false),
+    ] {
+        let matched = table.find("GET", path).unwrap();
+        assert_eq!(matched.is_deceptive(), is_deceptive, "{path}");
+    }
+}
+
+#[test]
 fn a_huge_path_is_matched_like_any_other() {
     let table = of_routes(&["/a/*", "/{x}/{y}/{z}"]);
     let deep = format!("/a{}", "/x".repeat(500_000));
@@ -268,13 +288,13 @@ proptest! {
 
     #[test]
     fn segments_of_what_was_normalised_are_the_same(path in "[a-c./%2eF\\\\;]{0,40}") {
-        let once = segments(&path, Reading::Loose);
+        let once = read(&path, Reading::Loose).segments;
         let plain = once.iter().all(|segment| segment.is_ascii() && !segment.contains(&b'%'));
         let joined: String =
             once.iter().map(|s| format!("/{}", String::from_utf8_lossy(s))).collect();
         if plain && !joined.contains(['\\', ';']) {
-            prop_assert_eq!(&once, &segments(&joined, Reading::Loose));
-            prop_assert_eq!(&once, &segments(&joined, Reading::Strict));
+            prop_assert_eq!(&once, &read(&joined, Reading::Loose).segments);
+            prop_assert_eq!(&once, &read(&joined, Reading::Strict).segments);
         }
     }
 }

@@ -120,6 +120,10 @@ impl Settings {
     ) -> Result<Option<Answer>, Response<Body<B>>> {
         let method = parts.method.as_str();
         while let Some(matched) = self.gate.route(method, parts.uri.path()) {
+            if matched.is_deceptive() {
+                let why = "this path can be read in two ways: write it without \"..\"";
+                return Err(voice.fail(StatusCode::BAD_REQUEST, why));
+            }
             let mut subject = self.subject(parts);
             subject.add_route(&matched, method);
             let policy = matched.policy().policy();
