@@ -55,6 +55,23 @@ impl Access {
         let token = token_of(headers).ok_or_else(|| {
             unauthorised("this needs a token: send it as X-API-Token or Authorization: Bearer")
         })?;
+        let bearer = self.bearer_of_scope(token, wanted).await?;
+        Ok(Caller { name: bearer.name, token: token.to_owned() })
+    }
+
+    /// Lets a proxy ask for others: headers such as `Authorization` and `Origin` are theirs.
+    pub(crate) async fn authorise_proxy(&self, headers: &HeaderMap) -> Result<(), Problem> {
+        if self.is_open() {
+            return Ok(());
+        }
+        let token = headers.get("x-api-token").and_then(|token| token.to_str().ok());
+        let token = token.ok_or_else(|| {
+            unauthorised("this needs a token of the proxy: let it send one as X-API-Token")
+        })?;
+        self.bearer_of_scope(token, Scope::Check).await.map(drop)
+    }
+
+    async fn bearer_of_scope(&self, token: &str, wanted: Scope) -> Result<Bearer, Problem> {
         let bearer = match self.bearer(token) {
             Some(bearer) => bearer,
             None => {
@@ -64,7 +81,7 @@ impl Access {
             }
         };
         if bearer.scope == Scope::Admin || bearer.scope == wanted {
-            Ok(Caller { name: bearer.name, token: token.to_owned() })
+            Ok(bearer)
         } else {
             Err(Problem::new(
                 StatusCode::FORBIDDEN,

@@ -1,6 +1,7 @@
 //! The routes, and the OpenAPI document made from the same list.
 
 mod check;
+mod gate;
 mod overrides;
 mod policies;
 mod query;
@@ -20,10 +21,11 @@ use axum::http::{Method, StatusCode};
 use axum::routing::get;
 use axum::{Json, Router, middleware};
 use tollgate::Error;
+use utoipa::OpenApi as _;
 use utoipa::openapi::security::{
     ApiKey, ApiKeyValue, HttpAuthScheme, HttpBuilder, SecurityRequirement, SecurityScheme,
 };
-use utoipa::openapi::{ComponentsBuilder, InfoBuilder, OpenApi, OpenApiBuilder};
+use utoipa::openapi::{ComponentsBuilder, InfoBuilder, OpenApi, OpenApiBuilder, PathItem};
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
@@ -32,6 +34,7 @@ use crate::problem::Problem;
 use crate::state::App;
 
 pub(crate) use check::{CHECK_PATH, answer_check};
+pub(crate) use gate::{GATE_PATH, answer_gate};
 
 impl App {
     /// Carries a change through to its end even if its caller goes away meanwhile: what is stored
@@ -64,6 +67,7 @@ impl App {
 
 pub(crate) fn router(app: Arc<App>) -> Router {
     let (router, mut api) = described(app.clone()).split_for_parts();
+    api.merge(gate::Described::openapi());
     say_who_needs_a_token(&mut api);
     let api = Arc::new(api);
     router
@@ -127,12 +131,17 @@ fn say_who_needs_a_token(api: &mut OpenApi) {
         SecurityRequirement::new("token", nothing),
         SecurityRequirement::new("bearer", nothing),
     ];
+    let token_only = vec![either[0].clone()];
     for (path, item) in &mut api.paths.paths {
-        if path.starts_with("/api/") || path.starts_with("/admin/") {
-            let operations = [&mut item.get, &mut item.put, &mut item.post, &mut item.delete];
-            for operation in operations.into_iter().flatten() {
-                operation.security = Some(either.clone());
-            }
+        let needed = match path.as_str() {
+            // There an Authorization header is the end user's.
+            GATE_PATH => &token_only,
+            path if path.starts_with("/api/") || path.starts_with("/admin/") => &either,
+            _ => continue,
+        };
+        let PathItem { get, put, post, patch, delete, .. } = item;
+        for operation in [get, put, post, patch, delete].into_iter().flatten() {
+            operation.security = Some(needed.clone());
         }
     }
 }

@@ -1,8 +1,9 @@
 //! Accepts connections and answers requests: bounded in number, size and time.
 //!
-//! Checks go straight to their handler; everything else goes through the router.
+//! Checks and what proxies ask go straight to their handlers; everything else goes through the router.
 
 use std::convert::Infallible;
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -19,7 +20,7 @@ use tokio::sync::Semaphore;
 use tower::ServiceExt;
 
 use crate::body::{drain, lend};
-use crate::http::{CHECK_PATH, answer_check};
+use crate::http::{CHECK_PATH, GATE_PATH, answer_check, answer_gate};
 use crate::problem::Problem;
 use crate::request_id::{RequestId, X_REQUEST_ID};
 use crate::state::App;
@@ -57,9 +58,9 @@ pub(crate) async fn serve(
             let place = places.clone().acquire_owned().await;
             (place, listener.accept().await)
         };
-        let (place, stream) = tokio::select! {
+        let (place, stream, peer) = tokio::select! {
             (place, accepted) = accepted => match accepted {
-                Ok((stream, _)) => (place, stream),
+                Ok((stream, peer)) => (place, stream, peer.ip()),
                 Err(error) => {
                     tracing::warn!(%error, "a connection could not be accepted");
                     tokio::time::sleep(ACCEPT_PAUSE).await;
@@ -68,7 +69,7 @@ pub(crate) async fn serve(
             },
             () = &mut stop => break,
         };
-        let connection = connection(stream, app.clone(), router.clone(), limits, &graceful);
+        let connection = connection((stream, peer), app.clone(), router.clone(), limits, &graceful);
         tokio::spawn(async move {
             connection.await;
             drop(place);
@@ -81,7 +82,7 @@ pub(crate) async fn serve(
 }
 
 fn connection(
-    stream: TcpStream,
+    (stream, peer): (TcpStream, IpAddr),
     app: Arc<App>,
     router: Router,
     limits: ListenerLimits,
@@ -90,7 +91,7 @@ fn connection(
     let _ = stream.set_nodelay(true);
     let service = service_fn(move |request| {
         let (app, router) = (app.clone(), router.clone());
-        async move { Ok::<_, Infallible>(respond(app, router, request).await) }
+        async move { Ok::<_, Infallible>(respond(app, router, peer, request).await) }
     });
     let connection = hyper::server::conn::http1::Builder::new()
         .timer(TokioTimer::new())
@@ -108,12 +109,24 @@ fn connection(
 
 type Answer = Response<Either<Full<Bytes>, Body>>;
 
-async fn respond(app: Arc<App>, router: Router, mut request: Request<Incoming>) -> Answer {
+async fn respond(
+    app: Arc<App>,
+    router: Router,
+    peer: IpAddr,
+    mut request: Request<Incoming>,
+) -> Answer {
     let request_id = RequestId::of(request.headers());
     let mut response = if *request.method() == Method::POST && request.uri().path() == CHECK_PATH {
         let (parts, mut body) = request.into_parts();
         let answer = answer_check(&app, &parts.headers, &mut body, &request_id).await;
         if answer.is_err() && !body.is_end_stream() {
+            drain(body).await;
+        }
+        answer.unwrap_or_else(|problem| problem.render(&request_id)).map(Either::Left)
+    } else if request.uri().path() == GATE_PATH {
+        let (parts, body) = request.into_parts();
+        let answer = answer_gate(&app, &parts, peer, &request_id).await;
+        if !body.is_end_stream() {
             drain(body).await;
         }
         answer.unwrap_or_else(|problem| problem.render(&request_id)).map(Either::Left)

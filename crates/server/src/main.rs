@@ -6,6 +6,7 @@ mod body;
 mod cli;
 mod config;
 mod exit;
+mod forward_auth;
 mod http;
 mod idempotency;
 mod listener;

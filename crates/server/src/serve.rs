@@ -1,7 +1,7 @@
 //! `tollgate serve`: opens the store, puts policies in force, and answers until told to stop.
 
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use tokio::net::TcpListener;
@@ -11,6 +11,7 @@ use crate::auth::Access;
 use crate::body::BodyLimits;
 use crate::config::Config;
 use crate::exit::Failure;
+use crate::forward_auth::ForwardAuth;
 use crate::listener::{self, ListenerLimits};
 use crate::metrics::Metrics;
 use crate::state::App;
@@ -36,21 +37,26 @@ schedule = { spread = "even", horizon = "365d" }
 "#;
 
 pub(crate) fn run(args: ServeArgs) -> Result<(), Failure> {
-    let (config, policies) = match &args.config {
+    let (mut config, policies) = match &args.config {
         None => (Config::default(), Vec::new()),
         Some(path) => Config::read(path).map_err(|error| Failure::bad_input(error.to_string()))?,
     };
+    let forward_auth = ForwardAuth::new(std::mem::take(&mut config.gate)).map_err(|why| {
+        let file = args.config.as_deref().unwrap_or(Path::new("")).display();
+        Failure::bad_input(format!("{file}: {why}"))
+    })?;
     let store = args.store.unwrap_or_else(|| config.store.url.clone());
     let listen = args.listen.unwrap_or_else(|| config.server.listen.clone());
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .build()
         .map_err(|error| Failure::unreachable(format!("the runtime did not start: {error}")))?;
-    runtime.block_on(serve(&config, &policies, &store, &listen))
+    runtime.block_on(serve(&config, forward_auth, &policies, &store, &listen))
 }
 
 async fn serve(
     config: &Config,
+    forward_auth: ForwardAuth,
     policies: &[Policy],
     store: &str,
     listen: &str,
@@ -79,6 +85,7 @@ async fn serve(
     let body_limits = |max_bytes| BodyLimits { max_bytes, read_time: config.server.body_timeout.0 };
     let app = Arc::new(App {
         access,
+        forward_auth,
         metrics: Metrics::new(gate.clone()),
         body_limits: body_limits(config.server.max_body_bytes.0),
         batch_body_limits: body_limits(config.server.max_batch_body_bytes.0),

@@ -4,12 +4,14 @@ use tollgate::Tollgate;
 
 use crate::auth::Access;
 use crate::body::BodyLimits;
+use crate::forward_auth::ForwardAuth;
 use crate::metrics::Metrics;
 
 #[derive(Debug)]
 pub(crate) struct App {
     pub(crate) gate: Tollgate,
     pub(crate) access: Access,
+    pub(crate) forward_auth: ForwardAuth,
     pub(crate) metrics: Metrics,
     pub(crate) body_limits: BodyLimits,
     /// Of calls that carry many events.

@@ -9,6 +9,7 @@ use crate::compiled::{Compiled, KeyBytes, attributes_fingerprint, push_values};
 use crate::error::{BadSubject, Error};
 use crate::gate::{Live, Tollgate};
 use crate::policy::Policy;
+use crate::routes::table::Table;
 use crate::subject::{self, Attributes};
 use crate::token::{self, Bearer, Scope};
 
@@ -46,6 +47,7 @@ impl Live {
                 live.policies.insert(stored.name, Arc::new(compiled));
             }
         }
+        live.routes = Table::new(live.policies.values());
         Ok(live)
     }
 }

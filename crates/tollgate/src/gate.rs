@@ -15,6 +15,8 @@ use crate::limiter::{Limiter, Local};
 use crate::policy::Policy;
 use crate::receipt;
 use crate::refresh::Refreshes;
+use crate::routes::Matched;
+use crate::routes::table::Table;
 use crate::secret::Keyed;
 use crate::store::{self, Store};
 use crate::subject::Attributes;
@@ -43,6 +45,7 @@ pub(crate) struct Shared {
 #[derive(Debug, Default)]
 pub(crate) struct Live {
     pub(crate) policies: HashMap<String, Arc<Compiled>, foldhash::fast::RandomState>,
+    pub(crate) routes: Table,
     pub(crate) overrides: Vec<Override>,
     pub(crate) tokens: Vec<Token>,
     /// No policy was ever stored, not even one since deleted.
@@ -137,6 +140,28 @@ impl Tollgate {
     pub fn policy(&self, name: &str) -> Result<Arc<Compiled>, Error> {
         let live = self.shared.live.load();
         live.policies.get(name).cloned().ok_or_else(|| Error::NoSuchPolicy(name.to_owned()))
+    }
+
+    /// The policy that answers for a request, by the most specific of all routes in force; `None`
+    /// if no route is for it. The path may be a whole request target, with a query. On a store that
+    /// several instances share, routes that another one changed are known a second later.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), tollgate::Error> {
+    /// # use tollgate::{Policy, Tollgate};
+    /// # let gate = Tollgate::open("memory:").await?;
+    /// let policy = r#"
+    ///     routes = ["/users/{id}", "POST /users"]
+    ///     limits = [{ name = "route", max = 2, per = "60s", by = ["route"] }]"#;
+    /// gate.apply(&Policy::from_toml("users", policy)?, "me").await?;
+    /// let matched = gate.route("GET", "/users/7?full=1").expect("there is a route");
+    /// assert_eq!((matched.pattern(), matched.param("id")), ("/users/{id}", Some("7")));
+    /// assert!(gate.route("GET", "/users").is_none());
+    /// # Ok(()) }
+    /// ```
+    pub fn route(&self, method: &str, path: &str) -> Option<Matched> {
+        self.keep_routes_fresh();
+        self.shared.live.load().routes.find(method, path)
     }
 
     /// The clock that decisions are made by.

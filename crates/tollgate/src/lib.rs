@@ -23,13 +23,19 @@ mod gate;
 mod idempotency;
 mod limiter;
 mod policy;
+mod proxies;
 mod receipt;
 mod refresh;
+mod routes;
 mod secret;
 mod slots;
 mod store;
 mod subject;
 mod token;
+#[cfg(feature = "tower")]
+pub mod tower;
+#[cfg(feature = "http")]
+pub mod wire;
 
 pub use answer::{Answer, Degraded};
 pub use catalogue::{Applied, FilePolicy};
@@ -43,10 +49,13 @@ pub use policy::fields::Fault;
 pub use policy::{
     InvalidPolicy, MAX_LIMITS, MAX_NAME_BYTES, OnStoreError, Policy, policies_from_toml,
 };
+pub use proxies::TrustedProxies;
+pub use routes::Matched;
 pub use slots::{MAX_EVENT_ID_CHARS, SlotWindow};
 pub use store::shown_url;
 pub use subject::{
     Attributes, MAX_ATTRIBUTE_NAME_BYTES, MAX_ATTRIBUTE_VALUE_BYTES, MAX_ATTRIBUTES,
+    PARAMETER_PREFIX, Subject,
 };
 pub use token::{Bearer, Scope};
 pub use tollgate_core as core;

@@ -16,8 +16,13 @@ use tollgate_core::store::Durability;
 
 use fields::{Fault, Fields};
 
+use crate::routes::Route;
+use crate::subject::Attributes;
+
 /// A policy has at most this many limits.
 pub const MAX_LIMITS: usize = 16;
+/// A policy has at most this many routes.
+const MAX_ROUTES: usize = 256;
 /// Names of policies and limits are at most this long.
 pub const MAX_NAME_BYTES: usize = 128;
 
@@ -28,7 +33,7 @@ pub struct Policy {
     limits: Vec<Limit>,
     on_store_error: OnStoreError,
     durability: Durability,
-    routes: Vec<String>,
+    routes: Vec<Route>,
     schedule: schedule::ScheduleSettings,
     /// As it was given, in canonical order.
     document: Value,
@@ -108,8 +113,28 @@ impl Policy {
         self.durability
     }
 
-    pub fn routes(&self) -> &[String] {
+    /// The routes it answers for, as they were given.
+    pub fn routes(&self) -> impl Iterator<Item = &str> {
+        self.routes.iter().map(Route::pattern)
+    }
+
+    pub(crate) fn parsed_routes(&self) -> &[Route] {
         &self.routes
+    }
+
+    /// Whether a check of this policy looks at an attribute: counts by it or has a `max_by` of it.
+    pub fn looks_at(&self, attribute: &str) -> bool {
+        self.limits.iter().any(|limit| {
+            limit.by.iter().any(|by| by == attribute)
+                || limit.max_by.as_ref().is_some_and(|max_by| max_by.attribute == attribute)
+        })
+    }
+
+    /// The first attribute that a limit counts by and that a subject does not have.
+    pub fn missing_from(&self, subject: Attributes<'_>) -> Option<&str> {
+        let counted = self.limits.iter().flat_map(|limit| &limit.by);
+        let is_missing = |name: &&String| !subject.iter().any(|(given, _)| given == name);
+        counted.into_iter().find(is_missing).map(String::as_str)
     }
 
     pub(crate) fn schedule(&self) -> &schedule::ScheduleSettings {
@@ -142,12 +167,7 @@ fn read_policy(name: &str, document: Value, faults: &mut Vec<Fault>) -> Option<P
             _ => Err(format!("must be \"interval\" or \"sync\", not {text:?}")),
         })
     });
-    let routes = fields.texts("routes").unwrap_or_default();
-    for (position, route) in routes.iter().enumerate() {
-        if !route.starts_with('/') {
-            fields.fault(&format!("routes[{position}]"), "must begin with \"/\"");
-        }
-    }
+    let routes = read_routes(&mut fields);
     let schedule = fields.take("schedule").map(|schedule| {
         let place = fields.place_of("schedule");
         schedule::read_schedule(schedule, place, fields.faults())
@@ -193,6 +213,23 @@ fn read_policy(name: &str, document: Value, faults: &mut Vec<Fault>) -> Option<P
     })
 }
 
+fn read_routes(fields: &mut Fields<'_>) -> Vec<Route> {
+    let given = fields.texts("routes").unwrap_or_default();
+    if given.len() > MAX_ROUTES {
+        fields.fault("routes", format!("has {} routes; {MAX_ROUTES} are possible", given.len()));
+    }
+    let mut routes: Vec<Route> = Vec::new();
+    for (position, text) in given.iter().enumerate() {
+        let place = format!("routes[{position}]");
+        let Some(route) = fields.parse(&place, text, Route::parse) else { continue };
+        if routes.iter().any(|other| other.is_same(&route)) {
+            fields.fault(&place, format!("{text:?} is there twice"));
+        }
+        routes.push(route);
+    }
+    routes
+}
+
 /// Names appear in paths, headers and metrics, so they are plain.
 pub(crate) fn check_name(name: &str) -> Result<(), String> {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"._-:".contains(&byte);
@@ -218,7 +255,25 @@ pub fn policies_from_toml(table: toml::Table) -> Result<Vec<Policy>, InvalidPoli
             })),
         }
     }
+    faults.extend(shared_routes(&policies));
     if faults.is_empty() { Ok(policies) } else { Err(InvalidPolicy { faults }) }
+}
+
+/// In one file nobody can mean two policies to have one route.
+fn shared_routes(policies: &[Policy]) -> Vec<Fault> {
+    let mut faults = Vec::new();
+    for (count, policy) in policies.iter().enumerate() {
+        for (position, route) in policy.routes.iter().enumerate() {
+            let has = |other: &&Policy| other.routes.iter().any(|other| other.is_same(route));
+            if let Some(other) = policies[..count].iter().find(has) {
+                let place = format!("policy.{}.routes[{position}]", policy.name);
+                let pattern = route.pattern();
+                let message = format!("{pattern:?} is a route of policy {:?} too", other.name);
+                faults.push(Fault { place, message });
+            }
+        }
+    }
+    faults
 }
 
 fn json_from_toml(value: toml::Value) -> Value {

@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
-use std::time::Instant as Stopwatch;
+use std::time::{Duration, Instant as Stopwatch};
 
 use tollgate_core::Intent;
 use tollgate_core::store::{Checked, StoreError, StoreErrorKind};
@@ -18,15 +18,52 @@ use crate::subject::Attributes;
 
 /// Changes can come faster than they are read only for so long.
 pub(crate) const MAX_RELOADS: u32 = 8;
+/// Routes that other instances changed are in force after this and one more request.
+const ROUTES_MAX_AGE: Duration = Duration::from_secs(1);
 
 /// Lets many callers share one question to the store.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Refreshes {
     begun: AtomicU64,
     done: AtomicU64,
+    /// When routes were last looked at with the catalogue up to date, in milliseconds of `since`.
+    routes_ms: AtomicU64,
+    since: Stopwatch,
+}
+
+impl Default for Refreshes {
+    fn default() -> Self {
+        Self {
+            begun: AtomicU64::default(),
+            done: AtomicU64::default(),
+            routes_ms: AtomicU64::default(),
+            since: Stopwatch::now(),
+        }
+    }
 }
 
 impl Tollgate {
+    /// A request that no route is for asks the store nothing, so nothing would tell that another
+    /// instance made one. Costs the caller no waiting.
+    pub(crate) fn keep_routes_fresh(&self) {
+        if !self.shared.store.is_shared() {
+            return;
+        }
+        let Refreshes { routes_ms, since, .. } = &self.shared.refreshes;
+        let now_ms = u64::try_from(since.elapsed().as_millis()).unwrap_or(u64::MAX);
+        let last_ms = routes_ms.load(SeqCst);
+        let is_due = now_ms.saturating_sub(last_ms) >= ROUTES_MAX_AGE.as_millis() as u64;
+        let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
+        if is_due && routes_ms.compare_exchange(last_ms, now_ms, SeqCst, SeqCst).is_ok() {
+            let gate = self.clone();
+            runtime.spawn(async move {
+                if let Err(error) = gate.refresh().await {
+                    tracing::debug!(%error, "routes as they were when the store last answered");
+                }
+            });
+        }
+    }
+
     /// Brings policies, overrides and tokens up to date with what other instances changed.
     pub async fn refresh(&self) -> Result<(), Error> {
         if !self.shared.store.is_shared() {
@@ -36,7 +73,7 @@ impl Tollgate {
     }
 
     async fn refresh_now(&self) -> Result<(), Error> {
-        let Refreshes { begun, done } = &self.shared.refreshes;
+        let Refreshes { begun, done, .. } = &self.shared.refreshes;
         let before = begun.load(SeqCst);
         let _changing = self.shared.changing.lock().await;
         if done.load(SeqCst) > before {

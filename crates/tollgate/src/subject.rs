@@ -3,14 +3,51 @@
 use std::borrow::Cow;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
+use smallvec::SmallVec;
+
 use crate::error::BadSubject;
+use crate::routes::Matched;
 
 pub const MAX_ATTRIBUTES: usize = 32;
 pub const MAX_ATTRIBUTE_NAME_BYTES: usize = 64;
 pub const MAX_ATTRIBUTE_VALUE_BYTES: usize = 1024;
 
+/// Before the name of a route's parameter, so that no path can pretend to be another attribute.
+pub const PARAMETER_PREFIX: &str = "param.";
+
 /// Attributes with their values, borrowed from the caller: `&[("user", "ada")]`.
 pub type Attributes<'a> = &'a [(&'a str, &'a str)];
+
+/// Attributes put together one by one, lent where they can be.
+#[derive(Clone, Debug, Default)]
+pub struct Subject<'a>(SmallVec<[(Cow<'a, str>, Cow<'a, str>); 6]>);
+
+impl<'a> Subject<'a> {
+    pub fn add(&mut self, name: impl Into<Cow<'a, str>>, value: impl Into<Cow<'a, str>>) {
+        self.0.push((name.into(), value.into()));
+    }
+
+    pub fn pairs(&self) -> SmallVec<[(&str, &str); 8]> {
+        self.0.iter().map(|(name, value)| (&**name, &**value)).collect()
+    }
+
+    /// What a matched route says, as far as its policy looks at it: `route` is its pattern,
+    /// `method` the request's, and `param.NAME` what stands in the place of a parameter.
+    pub fn add_route(&mut self, matched: &'a Matched, method: &'a str) {
+        let policy = matched.policy().policy();
+        if policy.looks_at("route") {
+            self.add("route", matched.pattern());
+        }
+        if policy.looks_at("method") {
+            self.add("method", method);
+        }
+        for (attribute, value) in matched.param_attributes() {
+            if policy.looks_at(attribute) {
+                self.add(attribute, value);
+            }
+        }
+    }
+}
 
 pub(crate) fn find<'a>(attributes: Attributes<'a>, name: &str) -> Option<&'a str> {
     attributes.iter().find(|(given, _)| *given == name).map(|(_, value)| *value)

@@ -142,6 +142,7 @@ pub(crate) struct PolicyDocument {
     /// `interval` (default) or `sync`.
     #[schema(required = false)]
     durability: String,
+    /// What it answers for at `/gate`: `/orders`, `POST /orders`, `/users/{id}`, `/api/*`.
     #[schema(required = false)]
     routes: Vec<String>,
     #[schema(required = false)]

@@ -25,6 +25,7 @@ fn sample(method: &str, path: &str, receipt: &Value) -> (Needs, Call) {
     let event = json!({ "eventId": "e", "requestedTime": NOON });
     let (needs, body) = match (method, path) {
         ("get", "/healthz" | "/readyz" | "/metrics" | "/openapi.json") => (Needs::Nothing, None),
+        (_, "/gate") => (Needs::Check, None),
         ("post", "/api/v1/check" | "/api/v1/peek") => (Needs::Check, Some(ask)),
         ("post", "/api/v1/refund") => (Needs::Check, Some(json!({ "receipt": receipt }))),
         ("post", "/api/v1/slots") => (Needs::Check, Some(event)),
@@ -43,6 +44,7 @@ fn sample(method: &str, path: &str, receipt: &Value) -> (Needs, Call) {
     // The event was made by the routes before.
     let path = path.replace("{name}", "p").replace("{eventId}", "e");
     let call = Call::new(&method.to_uppercase(), &path);
+    let call = if path == "/gate" { call.header("X-Original-URI", "/") } else { call };
     (needs, body.into_iter().fold(call, |call, body| call.json(&body)))
 }
 

@@ -154,6 +154,8 @@ fn it_is_openapi_3_1_and_lists_exactly_what_is_served() {
         "GET /admin/policies/{name}/versions",
         "PUT /admin/overrides",
         "DELETE /admin/overrides",
+        "GET /gate",
+        "POST /gate",
         "GET /healthz",
         "GET /readyz",
         "GET /metrics",

@@ -61,6 +61,22 @@ fn a_change_on_one_server_is_in_force_at_the_next_decision_of_another() {
 }
 
 #[test]
+fn a_route_made_on_one_server_is_soon_known_to_the_gate_of_another() {
+    let (one, other) = two_servers();
+    let ask = |server: &Server| {
+        server.send(Call::new("GET", "/gate").header("X-Original-URI", "/shut")).status
+    };
+    assert_eq!((ask(&one), ask(&other)), (200, 200));
+    let limits = json!([{ "name": "none", "max": 0, "per": FOREVER }]);
+    let policy = json!({ "routes": ["/shut"], "limits": limits });
+    assert_eq!(one.put("/admin/policies/p", &policy).status, 201);
+    assert_eq!(ask(&one), 429);
+    eventually("the other one knows the route", || (ask(&other) == 429).then_some(()));
+    assert_eq!(one.delete("/admin/policies/p").status, 200);
+    assert_eq!(ask(&other), 200, "the decision itself finds that the policy is gone");
+}
+
+#[test]
 fn a_flush_reads_everything_again() {
     let (one, other) = two_servers();
     one.policy("p", &json!([{ "name": "all", "max": 4, "per": FOREVER }]));
