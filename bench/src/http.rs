@@ -82,7 +82,7 @@ fn start_all(folder: &std::path::Path) -> Result<(Vec<Server>, Vec<Contender>, V
     let mut add = |server: &Server, what: &str, path, body, keys, echo| {
         let (port, connections) = (server.port, wrk::CONNECTIONS);
         let expected = Expected::Allowed;
-        let load = Load { port, path, body, keys, connections, expected };
+        let load = Load { port, path, body, headers: "", keys, connections, expected };
         let keys = if keys == 1 { "hot" } else { "10k keys" };
         contenders.push(Contender { name: format!("{what}, {keys}"), load, echo });
     };

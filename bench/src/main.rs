@@ -4,6 +4,7 @@
 //! take turns within each round, because the machine is never quiet: trust the ratios.
 
 mod contenders;
+mod edge;
 mod http;
 mod http_client;
 mod inprocess;
@@ -24,7 +25,7 @@ use std::time::Duration;
 use anyhow::{Result, bail};
 
 const USAGE: &str =
-    "usage: bench [--quick] all | inprocess | http | memory | postgres | slots | start";
+    "usage: bench [--quick] all | edge | inprocess | http | memory | postgres | slots | start";
 
 /// How long everything runs.
 #[derive(Clone, Copy, Debug)]
@@ -89,6 +90,7 @@ fn run(arguments: &[String]) -> Result<()> {
             http::run(pace)?;
             postgres::run(pace, "")?;
             slots::run(pace)?;
+            edge::run(pace)?;
             start::run(pace)
         }
         ["inprocess"] => inprocess::run(pace),
@@ -98,6 +100,7 @@ fn run(arguments: &[String]) -> Result<()> {
         // With parameters of the store's URL, to try others than the defaults: lanes=8
         ["postgres", parameters] => postgres::run(pace, parameters),
         ["slots"] => slots::run(pace),
+        ["edge"] => edge::run(pace),
         ["start"] => start::run(pace),
         // The rest are children of the bench itself.
         ["fill-memory", store, keys] => memory::child(store, keys.parse()?),

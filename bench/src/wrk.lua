@@ -1,4 +1,5 @@
--- Posts bodies over many keys, or one. Arguments: path, number of keys, body with KEY and IP in it.
+-- Posts bodies over many keys, or one. Arguments: path, number of keys, body with KEY and IP in it; or no body, and
+-- lines of headers to get it with.
 
 -- A prime, so that it reaches every key, and in an order that has nothing to do with theirs.
 local STRIDE = 7919
@@ -17,8 +18,16 @@ function init(args)
   local keys = tonumber(args[2])
   for key = 1, keys do
     local octets = string.format("%d.%d", math.floor(key / 256), key % 256)
-    local body = args[3]:gsub("KEY", string.format("%08d", key)):gsub("IP", octets)
-    requests[key] = wrk.format("POST", args[1], headers, body)
+    local function fill(text)
+      return (text:gsub("KEY", string.format("%08d", key)):gsub("IP", octets))
+    end
+    if args[3] ~= "" then
+      requests[key] = wrk.format("POST", args[1], headers, fill(args[3]))
+    else
+      local named = {}
+      for name, value in fill(args[4]):gmatch("([^:\n]+): ([^\n]+)") do named[name] = value end
+      requests[key] = wrk.format("GET", args[1], named)
+    end
   end
   -- Threads begin apart, so that they do not walk the keys side by side.
   next_request = math.floor(number * keys / 2)

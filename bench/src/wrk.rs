@@ -15,7 +15,9 @@ pub(crate) const CONNECTIONS: usize = 64;
 pub(crate) struct Load<'a> {
     pub(crate) port: u16,
     pub(crate) path: &'a str,
+    /// Posted; if there is none, the path is got with `headers`, one to a line.
     pub(crate) body: &'a str,
+    pub(crate) headers: &'a str,
     pub(crate) keys: usize,
     pub(crate) connections: usize,
     pub(crate) expected: Expected,
@@ -37,7 +39,7 @@ pub(crate) fn run(wrk: &Path, load: &Load<'_>, duration: Duration) -> Result<Out
         .arg("-s")
         .arg(script)
         .arg(format!("http://127.0.0.1:{}", load.port))
-        .args(["--", load.path, &load.keys.to_string(), load.body])
+        .args(["--", load.path, &load.keys.to_string(), load.body, load.headers])
         .output()?;
     let outcome = Outcome::read(&output)?;
     let expected = match load.expected {

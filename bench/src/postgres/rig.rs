@@ -132,6 +132,7 @@ impl Rig {
 
     fn run_http(&self, load: Load, callers: usize, slice: Duration) -> Result<Outcome> {
         let request = wrk::Load {
+            headers: "",
             port: self.server.port,
             path: "/api/v1/check",
             body: &load.body(),
