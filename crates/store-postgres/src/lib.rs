@@ -15,6 +15,7 @@ mod job;
 mod lane;
 mod migrate;
 mod once;
+mod refusals;
 mod session;
 mod settings;
 mod shield;
@@ -36,6 +37,7 @@ use tollgate_core::store::{
 use tollgate_core::{Instant, Intent};
 
 pub use migrate::doors;
+pub use refusals::{Ledger, Raised, Refused, Rule};
 pub use settings::{BadUrl, Settings};
 
 use clerk::Clerk;

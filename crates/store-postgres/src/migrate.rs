@@ -33,6 +33,12 @@ const MIGRATIONS: &[Migration] = &[
         sql: include_str!("../migrations/V3__slots.sql"),
         breaking: false,
     },
+    Migration {
+        version: 5,
+        name: "offenders",
+        sql: include_str!("../migrations/V5__offenders.sql"),
+        breaking: false,
+    },
 ];
 
 /// The SQL doors: functions that need no service.
