@@ -7,12 +7,15 @@ use std::time::Duration;
 use serde::Deserialize;
 use tollgate::{Policy, parse_duration, policies_from_toml};
 
+use crate::alerts::settings::AlertSettings;
+
 /// What `--config FILE` says.
 #[derive(Debug, Deserialize, Default)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct Config {
     pub(crate) server: Server,
     pub(crate) store: Store,
+    pub(crate) alerts: AlertSettings,
     policy: toml::Table,
 }
 

@@ -1,6 +1,7 @@
 //! The routes, and the OpenAPI document made from the same list.
 
 mod check;
+mod offenders;
 mod overrides;
 mod policies;
 mod query;
@@ -32,6 +33,7 @@ use crate::problem::Problem;
 use crate::state::App;
 
 pub(crate) use check::{CHECK_PATH, answer_check};
+pub(crate) use offenders::AlertDocument;
 
 impl App {
     /// Carries a change through to its end even if its caller goes away meanwhile: what is stored
@@ -95,6 +97,8 @@ fn described(app: Arc<App>) -> OpenApiRouter<Arc<App>> {
         .routes(routes!(rate_limit_config::get, rate_limit_config::post))
         .routes(routes!(rate_limit_config::flush))
         .routes(routes!(slot_audit::verify))
+        .routes(routes!(offenders::list))
+        .routes(routes!(offenders::alerts))
         .routes(routes!(tokens::post));
     open.merge(checks.route_layer(middleware::from_fn_with_state(app.clone(), require_check)))
         .merge(admin.route_layer(middleware::from_fn_with_state(app, require_admin)))

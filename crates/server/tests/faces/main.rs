@@ -4,6 +4,7 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
 
 mod access;
+mod alerts;
 mod bad_input;
 mod bad_policies;
 mod cli_checks;
@@ -16,6 +17,7 @@ mod decisions;
 mod first_run;
 mod headers;
 mod idempotency;
+mod offenders;
 mod openapi;
 mod other_sites;
 mod policies;

@@ -3,6 +3,7 @@
 pub(crate) mod command;
 pub(crate) mod http;
 pub(crate) mod raw;
+pub(crate) mod receiver;
 pub(crate) mod server;
 pub(crate) mod slots;
 
