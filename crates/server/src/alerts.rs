@@ -19,6 +19,9 @@ use webhook::Webhook;
 /// Between two collections. Lists collect before they answer, so this delays alerts only.
 const BETWEEN_COLLECTIONS: Duration = Duration::from_secs(2);
 
+/// For what is left to do when the server stops.
+const LAST_MOMENT: Duration = Duration::from_secs(2);
+
 /// What is counted about alerts.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct AlertCounters {
@@ -65,7 +68,9 @@ impl Watching {
                 webhook.send(&AlertDocument::of(alert));
             }
         };
-        gate.watch_refusals(settings.rules.clone(), on_alert);
+        if settings.watch {
+            gate.watch_refusals(settings.rules.clone(), on_alert);
+        }
         let collector = tokio::spawn(collect(gate.clone()));
         Ok(Self { gate: gate.clone(), collector, webhook })
     }
@@ -73,8 +78,9 @@ impl Watching {
     /// Collects what is left, and gives the webhook a moment for what it was not told yet.
     pub(crate) async fn stop(self) {
         self.collector.abort();
-        if let Err(error) = self.gate.collect_refusals().await {
-            tracing::debug!(%error, "the last refusals were not collected");
+        let last = tokio::time::timeout(LAST_MOMENT, self.gate.collect_refusals()).await;
+        if !matches!(last, Ok(Ok(()))) {
+            tracing::warn!("the last refusals were not collected: the store does not answer");
         }
         if let Some(webhook) = self.webhook {
             webhook.stop().await;

@@ -19,6 +19,8 @@ const SHORTEST: Span = Span::from_secs(1);
 #[derive(Clone, Debug, Deserialize)]
 #[serde(try_from = "Section")]
 pub(crate) struct AlertSettings {
+    /// Whether refusals are recorded at all; without, there are no offenders and no alerts.
+    pub(crate) watch: bool,
     pub(crate) rules: Vec<AlertRule>,
     pub(crate) webhook: Option<Target>,
 }
@@ -46,13 +48,14 @@ impl fmt::Debug for Secret {
 
 impl Default for AlertSettings {
     fn default() -> Self {
-        Self { rules: vec![RuleEntry::default().into()], webhook: None }
+        Self { watch: true, rules: vec![RuleEntry::default().into()], webhook: None }
     }
 }
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields, default)]
 struct Section {
+    watch: bool,
     rules: Vec<RuleEntry>,
     webhook: Option<String>,
     secret: Option<Secret>,
@@ -63,6 +66,7 @@ struct Section {
 impl Default for Section {
     fn default() -> Self {
         Self {
+            watch: true,
             rules: vec![RuleEntry::default()],
             webhook: None,
             secret: None,
@@ -147,7 +151,7 @@ impl TryFrom<Section> for AlertSettings {
     type Error = String;
 
     fn try_from(section: Section) -> Result<Self, String> {
-        let Section { rules, webhook, secret, webhook_timeout, webhook_attempts } = section;
+        let Section { watch, rules, webhook, secret, webhook_timeout, webhook_attempts } = section;
         if rules.len() > MAX_RULES {
             return Err(format!("rules: at most {MAX_RULES} are possible, not {}", rules.len()));
         }
@@ -169,7 +173,7 @@ impl TryFrom<Section> for AlertSettings {
             let (timeout, attempts) = (webhook_timeout.0, webhook_attempts.0);
             Ok::<_, String>(Target { url, secret, timeout, attempts })
         };
-        Ok(Self { rules, webhook: webhook.map(target).transpose()? })
+        Ok(Self { watch, rules, webhook: webhook.map(target).transpose()? })
     }
 }
 

@@ -14,16 +14,14 @@ use std::time::{Duration, Instant};
 use hmac::{Hmac, KeyInit, Mac};
 use sha2::Sha256;
 
-use super::AlertCounters;
 use super::settings::{Secret, Target};
+use super::{AlertCounters, LAST_MOMENT};
 use crate::http::AlertDocument;
 
 const MAX_WAITING: usize = 1_000;
 /// Doubled after every failure, up to the longest; a quarter more or less by chance.
 const FIRST_DELAY: Duration = Duration::from_secs(1);
 const LONGEST_DELAY: Duration = Duration::from_secs(60);
-/// For what is still to be sent when the server stops.
-const LAST_MOMENT: Duration = Duration::from_secs(2);
 
 pub(crate) struct Webhook {
     queue: Arc<Queue>,

@@ -166,10 +166,14 @@ fn rules_can_be_about_policies_or_none() {
     let names = ["first_seen", "id", "policy", "raised_at", "refused", "rule", "within"];
     assert_eq!(members(alert), names);
     assert_eq!((&alert["rule"], &alert["refused"]), (&json!("busy"), &json!(3)));
-    let server = Setup::memory().config("[alerts]\nrules = []").into_server();
-    server.policy("p", &limits());
-    refuse(&server, "ada", 10);
-    assert_eq!(alerts(&server), Vec::<Value>::new());
+    for (text, offenders) in [("rules = []", 1), ("watch = false", 0)] {
+        let server = Setup::memory().config(&format!("[alerts]\n{text}")).into_server();
+        server.policy("p", &limits());
+        refuse(&server, "ada", 10);
+        assert_eq!(alerts(&server), Vec::<Value>::new());
+        let list = server.get("/admin/offenders").ok();
+        assert_eq!(list["offenders"].as_array().unwrap().len(), offenders);
+    }
 }
 
 #[test]
