@@ -8,6 +8,7 @@ mod http;
 mod http_client;
 mod inprocess;
 mod memory;
+mod offenders;
 mod outcome;
 mod peers;
 mod postgres;
@@ -22,7 +23,8 @@ use std::time::Duration;
 
 use anyhow::{Result, bail};
 
-const USAGE: &str = "usage: bench [--quick] all | inprocess | http | memory | postgres | start";
+const USAGE: &str =
+    "usage: bench [--quick] all | inprocess | http | memory | offenders | postgres | start";
 
 /// How long everything runs.
 #[derive(Clone, Copy, Debug)]
@@ -82,12 +84,14 @@ fn run(arguments: &[String]) -> Result<()> {
             inprocess::run(pace)?;
             memory::run(pace)?;
             http::run(pace)?;
+            offenders::run(pace)?;
             postgres::run(pace, "")?;
             start::run(pace)
         }
         ["inprocess"] => inprocess::run(pace),
         ["memory"] => memory::run(pace),
         ["http"] => http::run(pace),
+        ["offenders"] => offenders::run(pace),
         ["postgres"] => postgres::run(pace, ""),
         // With parameters of the store's URL, to try others than the defaults: lanes=8
         ["postgres", parameters] => postgres::run(pace, parameters),

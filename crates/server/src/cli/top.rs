@@ -177,7 +177,7 @@ impl Screen {
         for line in lines.lines() {
             drawn.push_str(line);
             drawn.push_str(CLEAR_LINE);
-            drawn.push_str("\r\n");
+            drawn.push('\n');
         }
         drawn.push_str(CLEAR_BELOW);
         out.write_all(drawn.as_bytes())?;

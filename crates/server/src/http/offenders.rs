@@ -117,7 +117,7 @@ fn members(subject: &str) -> BTreeMap<String, String> {
 /// Who was refused most, by policy and limit.
 ///
 /// Counts are never too high. They are exact while few subjects are refused; with very many, a
-/// count may be short by `error`, which is at most about a 200th of the limit's refusals.
+/// count may be short by `error`, which is at most about a 170th of the limit's refusals.
 #[utoipa::path(get, path = "/admin/offenders", tag = "offenders", params(query::OffenderQuery),
     responses((status = 200, body = OffenderList), schema::BadInput, schema::StoreDown,
         schema::NoAccess))]

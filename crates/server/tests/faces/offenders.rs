@@ -1,6 +1,6 @@
 //! `GET /admin/offenders` and `tollgate top`: who is refused most.
 
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::process::{Command, Stdio};
 
 use serde_json::{Value, json};
@@ -180,6 +180,36 @@ fn top_refreshes_until_it_is_interrupted() {
     }
     let status = eventually("top ends", || child.try_wait().unwrap());
     assert_eq!((status.code(), counted), (Some(0), 2));
+}
+
+/// On a terminal that `script` (of every Debian) makes; what is typed there reaches the program.
+#[test]
+fn top_gives_the_terminal_back_when_it_is_interrupted() {
+    let server = Server::memory();
+    let top = format!("{} top --interval 100ms", env!("CARGO_BIN_EXE_tollgate"));
+    let mut command = clean("script");
+    command.args(["-qec", &top, "/dev/null"]).env("TOLLGATE_SERVER", server.url(""));
+    let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    let mut keyboard = child.stdin.take().unwrap();
+    let mut screen = child.stdout.take().unwrap();
+    let (mut shown, mut more, mut typed) = (String::new(), [0; 4096], false);
+    loop {
+        let length = screen.read(&mut more).unwrap();
+        if length == 0 {
+            break;
+        }
+        shown.push_str(&String::from_utf8_lossy(&more[..length]));
+        if shown.matches("nobody was refused").count() >= 2 && !typed {
+            typed = true;
+            keyboard.write_all(b"\x03").unwrap();
+        }
+    }
+    let status = eventually("top ends", || child.try_wait().unwrap());
+    assert_eq!(status.code(), Some(0), "{shown:?}");
+    assert!(shown.starts_with("\x1b[?1049h\x1b[?25l\x1b[H"), "{shown:?}");
+    assert!(shown.trim_end().ends_with("\x1b[?25h\x1b[?1049l"), "{shown:?}");
+    // Drawn over, never wiped.
+    assert!(!shown.contains("\x1b[2J"), "{shown:?}");
 }
 
 #[test]
