@@ -69,6 +69,18 @@ pub struct Raised {
     pub raised_at: Instant,
 }
 
+impl Ledger {
+    /// Where the slice begins that `at` lies in.
+    fn slice(&self, at: Instant) -> i64 {
+        at.floor_to(self.grain).as_micros()
+    }
+
+    /// From the start of a slice.
+    fn kept_micros(&self) -> i64 {
+        self.kept.as_micros().saturating_add(self.grain.as_micros())
+    }
+}
+
 impl Postgres {
     /// Adds to the ledgers, and looks at their rules. The alerts raised by this call.
     pub async fn merge_refusals(
@@ -149,10 +161,8 @@ impl Postgres {
 
 impl Inner {
     async fn add_to_ledger(&self, client: &Client, ledger: &Ledger, now: Instant) -> Sql<()> {
-        let kept = ledger.kept.as_micros().saturating_add(ledger.grain.as_micros());
-        let slice = |at: Instant| at.floor_to(ledger.grain).as_micros();
-        let rows = &ledger.refused;
-        let mut slices: Vec<i64> = rows.iter().map(|row| slice(row.last_seen)).collect();
+        let (rows, kept) = (&ledger.refused, ledger.kept_micros());
+        let mut slices: Vec<i64> = rows.iter().map(|row| ledger.slice(row.last_seen)).collect();
         let policies: Vec<&str> = rows.iter().map(|row| &*row.policy).collect();
         let limits: Vec<&str> = rows.iter().map(|row| &*row.limit).collect();
         let subjects: Vec<&str> = rows.iter().map(|row| &*row.subject).collect();
@@ -171,7 +181,7 @@ impl Inner {
             (&lasts, Type::INT8_ARRAY),
         ];
         self.query(client, include_str!("../queries/add_refusals.sql"), &parameters).await?;
-        self.add_missed(client, ledger, kept, slice(now)).await?;
+        self.add_missed(client, ledger, now).await?;
         slices.sort_unstable();
         slices.dedup();
         let parameters: [(&(dyn ToSql + Sync), Type); 4] = [
@@ -184,18 +194,13 @@ impl Inner {
         Ok(())
     }
 
-    async fn add_missed(
-        &self,
-        client: &Client,
-        ledger: &Ledger,
-        kept: i64,
-        slice: i64,
-    ) -> Sql<()> {
+    async fn add_missed(&self, client: &Client, ledger: &Ledger, now: Instant) -> Sql<()> {
         if ledger.missed.is_empty() {
             return Ok(());
         }
         let rows = &ledger.missed;
-        let slices = vec![slice; rows.len()];
+        let kept = ledger.kept_micros();
+        let slices = vec![ledger.slice(now); rows.len()];
         let policies: Vec<&str> = rows.iter().map(|(policy, ..)| &**policy).collect();
         let limits: Vec<&str> = rows.iter().map(|(_, limit, _)| &**limit).collect();
         let counts: Vec<i64> = rows.iter().map(|(.., missed)| missed.cast_signed()).collect();

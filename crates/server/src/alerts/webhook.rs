@@ -208,6 +208,23 @@ mod tests {
     }
 
     #[test]
+    fn a_full_queue_drops_the_oldest_and_counts_it() {
+        let counters = AlertCounters::default();
+        let (waiting, changed) = (Mutex::default(), Condvar::new());
+        let queue = Queue { waiting, changed, counters: counters.clone() };
+        let due = Instant::now();
+        let delivery = |id| Delivery { id, body: String::new(), failures: 0, due };
+        for id in (1..=MAX_WAITING as u64 + 3).rev() {
+            queue.put(delivery(id));
+        }
+        assert_eq!((queue.lock().deliveries.len(), counters.undelivered.get()), (MAX_WAITING, 3));
+        assert_eq!(queue.next().map(|delivery| delivery.id), Some(4));
+        queue.lock().deliveries.clear();
+        queue.lock().stopping = true;
+        assert!(queue.next().is_none());
+    }
+
+    #[test]
     fn delays_grow_to_a_bound_and_are_spread() {
         let seconds = |failures, chance| delay(failures, chance).as_millis();
         assert_eq!((seconds(1, 25), seconds(2, 25), seconds(3, 25)), (1_000, 2_000, 4_000));
