@@ -15,6 +15,7 @@ mod postgres;
 mod report;
 mod serve;
 mod servers;
+mod slots;
 mod start;
 mod wrk;
 
@@ -24,7 +25,7 @@ use std::time::Duration;
 use anyhow::{Result, bail};
 
 const USAGE: &str =
-    "usage: bench [--quick] all | inprocess | http | memory | offenders | postgres | start";
+    "usage: bench [--quick] all | inprocess | http | memory | offenders | postgres | slots | start";
 
 /// How long everything runs.
 #[derive(Clone, Copy, Debug)]
@@ -36,6 +37,7 @@ struct Pace {
     /// The same on PostgreSQL, where pgbench counts in whole seconds.
     postgres_slice: Duration,
     keys_in_memory: usize,
+    slots_in_burst: usize,
     starts: usize,
 }
 
@@ -45,6 +47,7 @@ const FULL: Pace = Pace {
     http_slice: Duration::from_secs(4),
     postgres_slice: Duration::from_secs(2),
     keys_in_memory: 1_000_000,
+    slots_in_burst: 500_000,
     starts: 7,
 };
 
@@ -55,6 +58,7 @@ const QUICK: Pace = Pace {
     http_slice: Duration::from_secs(1),
     postgres_slice: Duration::from_secs(1),
     keys_in_memory: 200_000,
+    slots_in_burst: 50_000,
     starts: 3,
 };
 
@@ -86,6 +90,7 @@ fn run(arguments: &[String]) -> Result<()> {
             http::run(pace)?;
             offenders::run(pace)?;
             postgres::run(pace, "")?;
+            slots::run(pace)?;
             start::run(pace)
         }
         ["inprocess"] => inprocess::run(pace),
@@ -95,6 +100,7 @@ fn run(arguments: &[String]) -> Result<()> {
         ["postgres"] => postgres::run(pace, ""),
         // With parameters of the store's URL, to try others than the defaults: lanes=8
         ["postgres", parameters] => postgres::run(pace, parameters),
+        ["slots"] => slots::run(pace),
         ["start"] => start::run(pace),
         // The rest are children of the bench itself.
         ["fill-memory", store, keys] => memory::child(store, keys.parse()?),

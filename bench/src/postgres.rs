@@ -5,7 +5,7 @@
 
 mod inprocess;
 mod loads;
-mod pgbench;
+pub(crate) mod pgbench;
 mod rig;
 
 use std::collections::BTreeMap;

@@ -16,6 +16,7 @@ use tollgate_core::{
 
 use crate::error::{contended, corrupt};
 use crate::job::{Answer, Back, Effect, Request, Work};
+use crate::known::Known;
 
 type Map<K, V> = HashMap<K, V, foldhash::fast::RandomState>;
 
@@ -146,6 +147,23 @@ impl<'a> Batch<'a> {
         complete
     }
 
+    /// Takes what is remembered instead. Whether the batch can be decided by it: only plain checks
+    /// can, and only if every state is known.
+    pub(crate) fn recalled(&mut self, known: &Known) -> bool {
+        let is_plain = |request: &Request| {
+            request.once.is_none()
+                && matches!(request.work, Work::Check { intent: Intent::Spend, .. })
+        };
+        self.requests.iter().all(is_plain)
+            && self.slots.iter_mut().all(|slot| match known.get(slot.key) {
+                Some(state) => {
+                    slot.found = Found::decode(state);
+                    true
+                }
+                None => false,
+            })
+    }
+
     pub(crate) fn found_record(&mut self, id: &[u8], record: Record) {
         let asked = self.requests.iter().filter_map(|request| request.once.as_ref());
         if let Some(once) = asked.into_iter().find(|once| once.id == id) {
@@ -245,6 +263,19 @@ impl<'a> Batch<'a> {
         self.slots.iter().filter(|slot| slot.changed).map(|slot| slot.key)
     }
 
+    /// The locked keys with the bytes of their states, as the batch leaves them; `None` where that
+    /// is not known.
+    pub(crate) fn left_behind(&self) -> impl Iterator<Item = (&'a [u8], Option<Vec<u8>>)> {
+        self.slots.iter().filter(|slot| slot.locks).map(|slot| {
+            let state = match &slot.found {
+                Found::Nothing => Some(Vec::new()),
+                Found::State(state) => Some(encode(state)),
+                Found::Held | Found::Corrupt => None,
+            };
+            (slot.key, state)
+        })
+    }
+
     /// What the batch changed.
     pub(crate) fn changes(&self) -> Changes<'_> {
         let mut changes = Changes {
@@ -256,10 +287,8 @@ impl<'a> Batch<'a> {
         };
         for slot in self.slots.iter().filter(|slot| slot.changed) {
             if let Found::State(state) = &slot.found {
-                let mut bytes = Vec::with_capacity(24);
-                Writer(&mut bytes).state(state);
                 changes.keys.push(slot.key);
-                changes.states.push(bytes);
+                changes.states.push(encode(state));
                 changes.expiries.push(state.expires_at().as_micros());
             }
         }
@@ -280,6 +309,12 @@ impl Changes<'_> {
     pub(crate) fn is_empty(&self) -> bool {
         self.keys.is_empty() && self.records.is_empty() && self.refunds.is_empty()
     }
+}
+
+fn encode(state: &State) -> Vec<u8> {
+    let mut bytes = Vec::with_capacity(24);
+    Writer(&mut bytes).state(state);
+    bytes
 }
 
 impl Found {

@@ -10,16 +10,14 @@ use std::time::{Duration, Instant as Stopwatch};
 use hashbrown::HashMap;
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
-use tokio_postgres::error::SqlState;
-use tokio_postgres::{Client, Row};
-use tollgate_core::Outcome;
-use tollgate_core::store::{Checked, Once, Record, SpendId, StoreError, StoreErrorKind};
+use tokio_postgres::Client;
+use tollgate_core::store::{StoreError, StoreErrorKind};
 
 use crate::Inner;
-use crate::batch::{Batch, Reading};
-use crate::error::{contended, failed, timed_out};
-use crate::job::{Answer, Back, Job, Request};
-use crate::shield::Sighting;
+use crate::attempt::{Attempt, Failure};
+use crate::error::contended;
+use crate::job::{Back, Job, Request};
+use crate::known::Known;
 
 /// A key that was held, or a database that was locked, is tried again this much later.
 const REST: Duration = Duration::from_millis(100);
@@ -27,12 +25,10 @@ const REST: Duration = Duration::from_millis(100);
 const FORGET_HELD: Duration = Duration::from_secs(10);
 /// Between attempts to connect.
 const RECONNECT_PAUSE: Duration = Duration::from_millis(100);
-/// A row can be swept between being made and being locked, which is rare: twice is a fault.
-const MAX_ATTEMPTS: u32 = 4;
-
 pub(crate) struct Lane {
     inner: Arc<Inner>,
     connection: Connection,
+    known: Known,
     /// Keys that somebody else holds, and until when they are not even tried.
     held: HashMap<Vec<u8>, Stopwatch, foldhash::fast::RandomState>,
     /// The whole database is out of reach until then.
@@ -48,22 +44,13 @@ enum Connection {
     Down(JoinHandle<Client>),
 }
 
-/// Why a batch has no answers.
-enum Failure {
-    /// Nothing happened, and the connection is of no use any more.
-    Broken(StoreError),
-    /// Nothing happened: somebody else holds what it needs.
-    Locked,
-    /// It may have happened.
-    InDoubt(StoreError),
-}
-
 impl Lane {
     fn new(inner: Arc<Inner>) -> Self {
         let (connector, within) = (inner.connector.clone(), inner.settings.deadline);
         let connecting = tokio::spawn(async move { connector.connect(within).await });
         let connection = Connection::First(connecting);
-        Self { inner, connection, held: HashMap::default(), resting: None }
+        let known = Known::default();
+        Self { inner, connection, known, held: HashMap::default(), resting: None }
     }
 
     pub(crate) async fn run(inner: Arc<Inner>, mut queue: mpsc::Receiver<Job>) {
@@ -119,13 +106,17 @@ impl Lane {
             jobs.into_iter().map(|job| (job.request, job.back)).unzip();
         let mut reconnected = false;
         let inner = self.inner.clone();
+        // Lost with every failure: what is in the database then is not known.
+        let mut known = std::mem::take(&mut self.known);
         loop {
             let client = match self.client().await {
                 Ok(client) => client,
                 Err(error) => return fail_backs(backs, &error),
             };
-            match inner.run_batch(client, &requests, &mut backs, impatient).await {
+            let batch = Attempt { client, requests: &requests, backs: &mut backs, impatient };
+            match inner.run_batch(batch, &mut known).await {
                 Ok((answers, held)) => {
+                    self.known = known;
                     if impatient {
                         self.note_held(&requests, held);
                     }
@@ -238,144 +229,6 @@ impl Drop for Lane {
             connecting.abort();
         }
     }
-}
-
-type Answers = Vec<Result<Answer, StoreError>>;
-
-impl Inner {
-    /// The answers, and the keys that somebody else holds.
-    async fn run_batch(
-        &self,
-        client: &Client,
-        requests: &[Request],
-        backs: &mut [Back],
-        impatient: bool,
-    ) -> Result<(Answers, Vec<Vec<u8>>), Failure> {
-        let deadline = self.settings.deadline;
-        for _ in 0..MAX_ATTEMPTS {
-            let sent_micros = self.time.steady_micros();
-            let mut batch = Batch::of(requests);
-            let locked = self.statements.lock(client, &batch, impatient);
-            let row = match tokio::time::timeout(deadline, locked).await {
-                Ok(Ok(row)) => row,
-                Ok(Err(error)) if is_contention(&error) => {
-                    self.roll_back(client).await?;
-                    return Err(Failure::Locked);
-                }
-                Ok(Err(error)) => {
-                    return Err(Failure::Broken(failed("PostgreSQL took no locks", error)));
-                }
-                Err(_) => return Err(Failure::Broken(timed_out())),
-            };
-            let Some(reading) = self.take(&row, &mut batch, impatient) else {
-                self.roll_back(client).await?;
-                continue;
-            };
-            let answers = batch.settle(backs, reading, || self.next_spend_id());
-            let changes = batch.changes();
-            if changes.is_empty() {
-                self.roll_back(client).await?;
-            } else {
-                let committed = self.statements.commit(client, &changes);
-                match tokio::time::timeout(deadline, committed).await {
-                    Ok(Ok(())) => {}
-                    Ok(Err(error)) => {
-                        self.stats.store_error();
-                        let error = failed("PostgreSQL did not confirm the commit", error);
-                        return Err(Failure::InDoubt(error));
-                    }
-                    Err(_) => {
-                        self.stats.store_error();
-                        return Err(Failure::InDoubt(timed_out()));
-                    }
-                }
-            }
-            self.stats.batch(requests.len() as u64);
-            self.remember(requests, &answers, &batch, Sighting { now: reading.now, sent_micros });
-            return Ok((answers, batch.held_keys().map(<[u8]>::to_vec).collect()));
-        }
-        Err(Failure::Locked)
-    }
-
-    async fn roll_back(&self, client: &Client) -> Result<(), Failure> {
-        match tokio::time::timeout(self.settings.deadline, self.statements.roll_back(client)).await
-        {
-            Ok(Ok(())) => Ok(()),
-            Ok(Err(error)) => Err(Failure::Broken(failed("PostgreSQL did not roll back", error))),
-            Err(_) => Err(Failure::Broken(timed_out())),
-        }
-    }
-
-    /// Hands what was read to the batch. `None`: a key was swept before it could be locked.
-    fn take(&self, row: &Row, batch: &mut Batch<'_>, impatient: bool) -> Option<Reading> {
-        let pairs = |keys: &str, states: &str| {
-            let keys: Vec<&[u8]> = row.get::<_, Option<_>>(keys).unwrap_or_default();
-            let states: Vec<&[u8]> = row.get::<_, Option<_>>(states).unwrap_or_default();
-            keys.into_iter().zip(states)
-        };
-        let rows = pairs("keys", "states");
-        if !batch.found(rows, pairs("read_keys", "read_states"), impatient) {
-            return None;
-        }
-        let now = self.time.read(row.get("now_micros"), row.get("swept_at"));
-        let expiries: Vec<i64> = row.get::<_, Option<_>>("expiries").unwrap_or_default();
-        let bodies: Vec<&[u8]> = row.get::<_, Option<_>>("bodies").unwrap_or_default();
-        for (((id, fingerprint), body), expires_at) in
-            pairs("ids", "fingerprints").zip(bodies).zip(expiries)
-        {
-            if expires_at > now.as_micros() {
-                let (fingerprint, body) = (fingerprint.to_vec(), body.to_vec());
-                batch.found_record(id, Record { fingerprint, body });
-            }
-        }
-        let runs: Vec<i64> = row.get::<_, Option<_>>("runs").unwrap_or_default();
-        let sequences: Vec<i64> = row.get::<_, Option<_>>("sequences").unwrap_or_default();
-        for (run, sequence) in runs.into_iter().zip(sequences) {
-            let (run, sequence) = (run.cast_unsigned(), sequence.cast_unsigned());
-            batch.found_refund(SpendId { run, sequence });
-        }
-        Some(Reading { now, epoch: row.get::<_, i64>("epoch").cast_unsigned() })
-    }
-
-    /// Keeps the shield in step with what was just committed.
-    fn remember(
-        &self,
-        requests: &[Request],
-        answers: &[Result<Answer, StoreError>],
-        batch: &Batch<'_>,
-        sighting: Sighting,
-    ) {
-        if !self.settings.shield {
-            return;
-        }
-        for key in batch.changed_keys() {
-            self.shield.forget(key);
-        }
-        for (number, (request, answer)) in requests.iter().zip(answers).enumerate() {
-            if request.only_reads() || request.once.is_some() {
-                continue;
-            }
-            if let Ok(Answer::Checked(Checked::Decided(Once::Fresh(decided)))) = answer
-                && let Outcome::Refused { .. } = decided.decision.outcome
-            {
-                for (key, state) in batch.states_of(number) {
-                    self.shield.remember(key, state, sighting);
-                }
-            }
-        }
-    }
-}
-
-fn is_contention(error: &tokio_postgres::Error) -> bool {
-    matches!(
-        error.code(),
-        Some(
-            &(SqlState::LOCK_NOT_AVAILABLE
-                | SqlState::QUERY_CANCELED
-                | SqlState::T_R_DEADLOCK_DETECTED
-                | SqlState::T_R_SERIALIZATION_FAILURE)
-        )
-    )
 }
 
 fn down() -> StoreError {

@@ -5,6 +5,7 @@
 //! decides in memory with the core, writes once and commits once. Deliberately absent: anything
 //! that a session must remember between transactions, so that PgBouncer can stand in between.
 
+mod attempt;
 mod batch;
 mod catalogue;
 mod clerk;
@@ -12,6 +13,7 @@ mod connect;
 mod engine;
 mod error;
 mod job;
+mod known;
 mod lane;
 mod migrate;
 mod once;

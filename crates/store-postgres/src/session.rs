@@ -1,11 +1,12 @@
-//! The two round trips of a batch: begin and lock, then write and commit.
+//! The two round trips of a batch: begin and lock, then write and commit. Or the one of a batch
+//! that was decided on remembered states.
 
 use std::time::Duration;
 
 use tokio_postgres::types::{ToSql, Type};
 use tokio_postgres::{Client, Row};
 
-use crate::batch::{Batch, Changes};
+use crate::batch::{Batch, Changes, Reading};
 use crate::settings::Settings;
 
 /// Statements with their schema written in.
@@ -15,6 +16,15 @@ pub(crate) struct Statements {
     idle: String,
     lock_batch: String,
     write_batch: String,
+    write_known: String,
+}
+
+/// What a batch was decided by, before the database was asked.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Guess {
+    pub(crate) reading: Reading,
+    /// How far that may be behind the database's clock; `None`: tests say what time it is.
+    pub(crate) behind_micros: Option<i64>,
 }
 
 impl Statements {
@@ -26,6 +36,7 @@ impl Statements {
             idle: abandoned.as_millis().to_string(),
             lock_batch: settings.in_schema(include_str!("../queries/lock_batch.sql")),
             write_batch: settings.in_schema(include_str!("../queries/write_batch.sql")),
+            write_known: settings.in_schema(include_str!("../queries/write_known.sql")),
         }
     }
 
@@ -96,6 +107,29 @@ impl Statements {
             client.batch_execute("commit"),
         );
         written.and(committed)
+    }
+
+    /// Writes what was decided on remembered states, and the database's clock. `None`: they are
+    /// not what the database holds, and nothing was written.
+    pub(crate) async fn commit_known(
+        &self,
+        client: &Client,
+        known: &[&[u8]],
+        changes: &Changes<'_>,
+        guess: Guess,
+    ) -> Result<Option<i64>, tokio_postgres::Error> {
+        let (epoch, now) = (guess.reading.epoch.cast_signed(), guess.reading.now.as_micros());
+        let parameters: [(&(dyn ToSql + Sync), Type); 7] = [
+            (&changes.keys, Type::BYTEA_ARRAY),
+            (&known, Type::BYTEA_ARRAY),
+            (&changes.states, Type::BYTEA_ARRAY),
+            (&changes.expiries, Type::INT8_ARRAY),
+            (&epoch, Type::INT8),
+            (&now, Type::INT8),
+            (&guess.behind_micros, Type::INT8),
+        ];
+        let row = client.query_typed_one(&self.write_known, &parameters).await?;
+        Ok(row.get(0))
     }
 
     pub(crate) async fn roll_back(&self, client: &Client) -> Result<(), tokio_postgres::Error> {

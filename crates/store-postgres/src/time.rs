@@ -9,6 +9,9 @@ use std::sync::atomic::{AtomicI64, Ordering::Relaxed};
 use tollgate_core::Instant;
 use tollgate_core::store::Clock;
 
+/// More than a round trip to a database far away.
+const TOLERANCE_MICROS: i64 = 250_000;
+
 #[derive(Debug)]
 pub(crate) struct Time {
     /// Tests say what time it is.
@@ -62,6 +65,12 @@ impl Time {
             None => self.steady_micros().saturating_add(self.offset_micros.load(Relaxed)),
         };
         Instant::from_micros(micros.max(self.swept_at_micros.load(Relaxed)))
+    }
+
+    /// How far [`Time::now`] may be behind the database's clock for a decision to be made by it; it
+    /// is never ahead, unless one of the clocks was set. `None`: tests say what time it is.
+    pub(crate) fn tolerance_micros(&self) -> Option<i64> {
+        self.injected.is_none().then_some(TOLERANCE_MICROS)
     }
 
     /// What to sweep by: `None` is the database's own clock.

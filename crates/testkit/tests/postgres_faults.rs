@@ -149,19 +149,26 @@ async fn a_store_slower_than_the_deadline_is_answered_for() {
     ground.recovery("refuse", "ada").await;
 }
 
+/// What is on the wire when a check commits: the first of a key in two round trips, the next, which
+/// remembers its state, in one.
+const COMMITS: [(&[u8], u64); 2] = [(b"commit\0", 0), (b"write_known", 1)];
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_cut_in_mid_commit_counts_as_having_happened() {
     let postgres = Postgres::shared();
-    let proxy = Proxy::start(postgres.port());
-    let ground = open(&proxy.through(&postgres.url())).await;
-    ground.apply("p", ONE_LIMIT).await;
-    ground.check("p", "ada").await.unwrap();
-    proxy.cut_at(b"commit\0", Moment::AtTheAnswer);
-    let lost = ground.check_in_time("p", "ada").await.unwrap_err();
-    assert!(!proxy.is_armed(), "the commit was cut");
-    assert!(matches!(lost, Error::Store(_)), "{lost}");
-    ground.recovery("p", "bob").await;
-    assert_eq!(ground.used("p", "ada").await, 2, "the answer was lost, the count was not");
+    for (commit, used) in COMMITS {
+        let proxy = Proxy::start(postgres.port());
+        let ground = open(&proxy.through(&postgres.url())).await;
+        ground.apply("p", ONE_LIMIT).await;
+        ground.check("p", if used == 0 { "bob" } else { "ada" }).await.unwrap();
+        proxy.cut_at(commit, Moment::AtTheAnswer);
+        let lost = ground.check_in_time("p", "ada").await.unwrap_err();
+        assert!(!proxy.is_armed(), "the commit was cut");
+        assert!(matches!(lost, Error::Store(_)), "{lost}");
+        ground.recovery("p", "bob").await;
+        let lost_count = ground.used("p", "ada").await - used;
+        assert_eq!(lost_count, 1, "the answer was lost, the count was not");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -188,14 +195,17 @@ async fn a_retry_after_a_lost_answer_gets_the_first_one() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_cut_before_the_commit_arrives_counts_nothing() {
     let postgres = Postgres::shared();
-    let proxy = Proxy::start(postgres.port());
-    let ground = open(&proxy.through(&postgres.url())).await;
-    ground.apply("p", ONE_LIMIT).await;
-    ground.check("p", "ada").await.unwrap();
-    proxy.cut_at(b"commit\0", Moment::BeforeTheServer);
-    ground.check_in_time("p", "ada").await.unwrap_err();
-    ground.recovery("p", "bob").await;
-    assert_eq!(ground.used("p", "ada").await, 1);
+    for (commit, used) in COMMITS {
+        let proxy = Proxy::start(postgres.port());
+        let ground = open(&proxy.through(&postgres.url())).await;
+        ground.apply("p", ONE_LIMIT).await;
+        ground.check("p", if used == 0 { "bob" } else { "ada" }).await.unwrap();
+        proxy.cut_at(commit, Moment::BeforeTheServer);
+        ground.check_in_time("p", "ada").await.unwrap_err();
+        assert!(!proxy.is_armed(), "the commit was cut");
+        ground.recovery("p", "bob").await;
+        assert_eq!(ground.used("p", "ada").await, used);
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -256,7 +266,8 @@ async fn an_instance_that_stops_in_mid_batch_holds_nobody_up_for_long() {
     let through = proxy.through(&healthy.url);
     let stopping = Tollgate::open(&through).await.unwrap();
     let ada = [("user", "ada")];
-    stopping.check("p", &ada, 1).await.unwrap();
+    healthy.check("p", "ada").await.unwrap();
+    stopping.check("p", &[("user", "bob")], 1).await.unwrap();
     // It gets its locks, and is stopped on the way to the next statement.
     let holder = Session::open(&postgres.url()).await;
     holder.run(&format!("begin; lock table {}.gate", healthy.schema())).await;

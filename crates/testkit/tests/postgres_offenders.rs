@@ -14,6 +14,7 @@ const TEN_MINUTES: Span = Span::from_secs(600);
 
 struct Ground {
     schema: String,
+    url: String,
     clock: ManualClock,
     gates: Vec<Tollgate>,
     raised: Arc<AtomicUsize>,
@@ -43,7 +44,7 @@ impl Ground {
         }
         let nobody = r#"limits = [{ name = "user", max = 0, per = "1h", by = ["user"] }]"#;
         gates[0].apply(&Policy::from_toml("p", nobody).unwrap(), "test").await.unwrap();
-        Self { schema, clock, gates, raised }
+        Self { schema, url, clock, gates, raised }
     }
 
     async fn refuse(&self, instance: usize, user: &str) {
@@ -166,4 +167,18 @@ async fn newcomers_to_a_full_table_do_not_add_up_to_a_large_error() {
     assert!(list.offenders.len() <= 256, "{}", list.offenders.len());
     let error = list.offenders[0].error;
     assert!((1..=(3 * 256 + 2 * 20) / 257).contains(&error), "{error}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_schema_that_took_a_later_step_first_gets_this_one_too() {
+    let ground = Ground::new().await;
+    let schema = &ground.schema;
+    Postgres::shared().psql(&format!(
+        "drop table {schema}.refusal, {schema}.refusal_missed, {schema}.alert, \
+         {schema}.alert_episode; delete from {schema}.migration where version = 5"
+    ));
+    let again = Tollgate::open_with_clock(&ground.url, ground.clock.shared()).await.unwrap();
+    assert!(again.watch_refusals(Vec::new(), |_| {}));
+    again.check("p", &[("user", "ada")], 1).await.unwrap();
+    assert_eq!(again.offenders(HOUR, 10).await.unwrap().offenders.len(), 1);
 }

@@ -69,8 +69,10 @@ pub struct ScheduleAsk {
 /// What an event is told.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum SlotAnswer {
-    /// Its slot, now or from before.
+    /// Its slot, made now.
     Given(Slot),
+    /// Its slot, the same as before.
+    Repeated(Slot),
     /// The id has a slot that was asked for otherwise.
     Differs(Slot),
     /// The id had a slot, and it was cancelled.
@@ -128,7 +130,7 @@ fn repeat(slot: &Slot, ask: &ScheduleAsk, event: &SlotAsk) -> SlotAnswer {
     } else if slot.cancelled_at.is_some() {
         SlotAnswer::Cancelled(slot.clone())
     } else {
-        SlotAnswer::Given(slot.clone())
+        SlotAnswer::Repeated(slot.clone())
     }
 }
 

@@ -127,7 +127,7 @@ fn default_name() -> String {
 /// How many per window are in force.
 #[utoipa::path(get, path = "/admin/rate-limit/config", tag = "policies",
     params(("name" = Option<String>, Query, description = "Defaults to `default`")),
-    responses((status = 200, body = Config), schema::NotFound, schema::NoAccess))]
+    responses((status = 200, body = Config), schema::BadInput, schema::NotFound, schema::NoAccess))]
 pub(crate) async fn get(
     State(app): State<Arc<App>>,
     query: Result<Query<ConfigName>, QueryRejection>,

@@ -1,6 +1,6 @@
 //! Many events in one call. Each has its own answer: a slot, or the problem it would have had alone.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use axum::Json;
@@ -123,14 +123,11 @@ fn group(events: Vec<SlotRequest>) -> (Vec<Told>, Vec<Group>) {
 
 fn answer(told: Vec<Told>) -> BatchAnswer {
     let mut repeated = 0;
-    let mut seen = HashSet::new();
     let mut results = Vec::with_capacity(told.len());
     for answer in told {
         results.push(match answer.expect("every event is in a group or has its problem") {
             Ok(Given { slot, is_repeated }) => {
-                // Within one call only the first of several is new.
-                let is_first = seen.insert(slot.event_id.clone());
-                repeated += usize::from(is_repeated || !is_first);
+                repeated += usize::from(is_repeated);
                 BatchResult::Slot(AssignedSlot::of(slot))
             }
             Err(problem) => BatchResult::Problem(problem.document()),

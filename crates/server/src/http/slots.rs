@@ -7,7 +7,7 @@ use axum::extract::rejection::PathRejection;
 use axum::extract::{Path, State};
 use axum::http::StatusCode;
 use serde::{Deserialize, Serialize};
-use tollgate::{Instant, Slot, SlotAnswer, SlotAsk, Tollgate};
+use tollgate::{Slot, SlotAnswer, SlotAsk, Tollgate};
 use utoipa::ToSchema;
 
 use crate::body::{self, parse};
@@ -122,12 +122,11 @@ impl App {
         policy: &str,
         events: Vec<SlotAsk>,
     ) -> Result<Vec<Result<Given, Problem>>, Problem> {
-        let asked_at = self.gate.now();
         let answers = self.gate.assign_slots(policy, events).await;
         let answers = answers.map_err(|error| self.failed(error))?;
         let compiled = self.gate.policy(policy).ok();
         let tell = |answer| {
-            let (outcome, told) = told(policy, asked_at, answer);
+            let (outcome, told) = told(policy, answer);
             if let Some(compiled) = &compiled {
                 self.metrics.slot_asked(compiled, outcome);
             }
@@ -140,18 +139,12 @@ impl App {
     }
 }
 
-/// What an answer means on the wire. The store does not say which slots are from before, but those
-/// of this call were made after it began, by the store's own clock.
-fn told(
-    policy: &str,
-    asked_at: Instant,
-    answer: SlotAnswer,
-) -> (SlotOutcome, Result<Given, Problem>) {
+/// What an answer means on the wire.
+fn told(policy: &str, answer: SlotAnswer) -> (SlotOutcome, Result<Given, Problem>) {
     match answer {
-        SlotAnswer::Given(slot) => {
-            let is_repeated = slot.created_at < asked_at;
-            let outcome = if is_repeated { SlotOutcome::Repeated } else { SlotOutcome::Given };
-            (outcome, Ok(Given { slot, is_repeated }))
+        SlotAnswer::Given(slot) => (SlotOutcome::Given, Ok(Given { slot, is_repeated: false })),
+        SlotAnswer::Repeated(slot) => {
+            (SlotOutcome::Repeated, Ok(Given { slot, is_repeated: true }))
         }
         SlotAnswer::Differs(slot) => (SlotOutcome::Differs, Err(differs(&slot))),
         SlotAnswer::Cancelled(slot) => {

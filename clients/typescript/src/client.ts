@@ -1,0 +1,280 @@
+/**
+ * The typed client of the HTTP API. It sends and reads documents as they are; a refused check is a
+ * decision, everything else that is not a success is a `TollgateError`. It does not retry: give it
+ * `withBackoff(fetch)` for that.
+ */
+
+import type {
+  AuditedSlot,
+  Config,
+  ConfigRequest,
+  Decision,
+  Override,
+  OverrideInForce,
+  OverrideName,
+  Policy,
+  PolicyChange,
+  PolicyInForce,
+  PolicyVersions,
+  Refund,
+  Slot,
+  SlotBatch,
+  SlotList,
+  SlotQuery,
+  SlotRequest,
+  Subject,
+  WindowList,
+  WindowQuery,
+} from "./documents.js";
+import { TollgateError } from "./error.js";
+import { Mail } from "./mail.js";
+import type { AlertList, OffenderList } from "./offenders.js";
+
+export interface TollgateOptions {
+  /** Where the server is, such as `http://127.0.0.1:8080`. */
+  url: string;
+  token?: string | undefined;
+  /** Of the mail relay's `send` and `usage`. */
+  apiKey?: string | undefined;
+  /** Another fetch, such as `withBackoff(fetch)`. */
+  fetch?: (input: string, init: RequestInit) => Promise<Response>;
+  /** How long a call may take, retries of its fetch included: 10 s if not said. */
+  timeoutMs?: number;
+}
+
+export interface CallOptions {
+  signal?: AbortSignal | undefined;
+  /** Overrides the client's. */
+  timeoutMs?: number;
+  /** Makes a repetition of a check, a refund or a send safe for 24 hours. */
+  idempotencyKey?: string;
+}
+
+export interface CheckOptions extends CallOptions {
+  /** Units asked for: 1 if not said. */
+  cost?: number;
+}
+
+/** Something to ask the server. */
+export interface Call extends CallOptions {
+  method: string;
+  path: string;
+  query?: object;
+  body?: unknown;
+}
+
+const TIMEOUT_MS = 10_000;
+
+export class Tollgate {
+  readonly mail: Mail;
+  readonly #options: TollgateOptions;
+
+  constructor(options: TollgateOptions) {
+    // Throws at once if it is no URL.
+    const { href } = new URL(options.url);
+    this.#options = { ...options, url: href.replace(/\/+$/, "") };
+    this.mail = new Mail(this);
+  }
+
+  /** May it happen now? If so, it is counted. */
+  async check(policy: string, subject: Subject = {}, options: CheckOptions = {}) {
+    return (await this.checkWithHeaders(policy, subject, options)).decision;
+  }
+
+  /** The same, with the headers that tell a client how it stands. */
+  async checkWithHeaders(policy: string, subject: Subject, options: CheckOptions = {}) {
+    const { cost, ...rest } = options;
+    const body = { policy, subject, cost };
+    const answer = await this.#send({ method: "POST", path: "/api/v1/check", body, ...rest });
+    const { response, value } = answer;
+    // 429 and 422 carry a decision: no, until then; no, never.
+    if (!response.ok && typeof (value as Decision | undefined)?.allowed !== "boolean") {
+      throw TollgateError.from(response, value);
+    }
+    return { decision: value as Decision, headers: response.headers };
+  }
+
+  /** How does it stand? Counts nothing. */
+  peek(policy: string, subject: Subject = {}, options: CheckOptions = {}) {
+    const { cost, ...rest } = options;
+    const body = { policy, subject, cost };
+    return this.call<Decision>({ method: "POST", path: "/api/v1/peek", body, ...rest });
+  }
+
+  /** Gives back what an allowed check spent. The second time it answers `refunded: false`. */
+  refund(receipt: string, options: CallOptions = {}) {
+    const body = { receipt };
+    return this.call<Refund>({ method: "POST", path: "/api/v1/refund", body, ...options });
+  }
+
+  readonly slots = {
+    /** When may this event happen? Always the same answer for the same id. */
+    assign: (event: SlotRequest, options?: CallOptions) =>
+      this.call<Slot>({ method: "POST", path: "/api/v1/slots", body: event, ...options }),
+    /** Up to 1000 events, each with its slot or its own problem, in order. */
+    assignAll: (events: SlotRequest[], options?: CallOptions) =>
+      this.call<SlotBatch>({
+        method: "POST",
+        path: "/api/v1/slots/batch",
+        body: { events },
+        ...options,
+      }),
+    get: (eventId: string, options?: CallOptions) =>
+      this.call<AuditedSlot>({ method: "GET", path: slotPath(eventId), ...options }),
+    /** Frees its place. Again changes nothing. */
+    cancel: (eventId: string, options?: CallOptions) =>
+      this.call<AuditedSlot>({ method: "DELETE", path: slotPath(eventId), ...options }),
+    /** A page of slots in order of time. */
+    list: (query: SlotQuery = {}, options?: CallOptions) =>
+      this.call<SlotList>({ method: "GET", path: "/api/v1/slots", query, ...options }),
+  };
+
+  /** The windows of a schedule and how full they are. */
+  windows(query: WindowQuery = {}, options: CallOptions = {}) {
+    return this.call<WindowList>({ method: "GET", path: "/api/v1/windows", query, ...options });
+  }
+
+  readonly config = {
+    set: (config: ConfigRequest, options?: CallOptions) =>
+      this.call<Config>({
+        method: "POST",
+        path: "/admin/rate-limit/config",
+        body: config,
+        ...options,
+      }),
+    get: (name = "default", options?: CallOptions) =>
+      this.call<Config>({
+        method: "GET",
+        path: "/admin/rate-limit/config",
+        query: { name },
+        ...options,
+      }),
+    /** Reads everything in force from the store again. */
+    flush: (options?: CallOptions) =>
+      this.call<{ status: string }>({
+        method: "POST",
+        path: "/admin/rate-limit/cache/flush",
+        ...options,
+      }),
+  };
+
+  readonly policies = {
+    list: (options?: CallOptions) =>
+      this.call<{ policies: PolicyInForce[] }>({
+        method: "GET",
+        path: "/admin/policies",
+        ...options,
+      }),
+    get: (name: string, options?: CallOptions) =>
+      this.call<PolicyInForce>({ method: "GET", path: policyPath(name), ...options }),
+    /** Makes or replaces it. In force at the next decision. */
+    put: (name: string, policy: Policy, options?: CallOptions) =>
+      this.call<PolicyChange>({
+        method: "PUT",
+        path: policyPath(name),
+        body: policy,
+        ...options,
+      }),
+    delete: (name: string, options?: CallOptions) =>
+      this.call<{ deleted: boolean }>({ method: "DELETE", path: policyPath(name), ...options }),
+    versions: (name: string, options?: CallOptions) =>
+      this.call<PolicyVersions>({
+        method: "GET",
+        path: `${policyPath(name)}/versions`,
+        ...options,
+      }),
+  };
+
+  /** One subject's own maximum. */
+  readonly overrides = {
+    list: (options?: CallOptions) =>
+      this.#override<{ overrides: OverrideInForce[] }>("GET", options),
+    put: (change: Override, options?: CallOptions) =>
+      this.#override<OverrideInForce>("PUT", options, change),
+    delete: (name: OverrideName, options?: CallOptions) =>
+      this.#override<{ deleted: boolean }>("DELETE", options, name),
+  };
+
+  /** Who is refused most. */
+  offenders(query: { since?: string; limit?: number } = {}, options: CallOptions = {}) {
+    return this.call<OffenderList>({ method: "GET", path: "/admin/offenders", query, ...options });
+  }
+
+  /** The alerts that were raised. */
+  alerts(options: CallOptions = {}) {
+    return this.call<AlertList>({ method: "GET", path: "/admin/alerts", ...options });
+  }
+
+  /** Anything the server answers in JSON. Throws a `TollgateError` unless it succeeds. */
+  async call<T>(call: Call): Promise<T> {
+    const { response, value } = await this.#send(call);
+    if (!response.ok) throw TollgateError.from(response, value);
+    return value as T;
+  }
+
+  #override<T>(method: string, options?: CallOptions, body?: unknown) {
+    return this.call<T>({ method, path: "/admin/overrides", body, ...options });
+  }
+
+  async #send(call: Call): Promise<{ response: Response; value: unknown }> {
+    const { url, token, apiKey, fetch = globalThis.fetch } = this.#options;
+    const timeoutMs = call.timeoutMs ?? this.#options.timeoutMs ?? TIMEOUT_MS;
+    const headers: Record<string, string> = {};
+    if (token) headers["X-API-Token"] = token;
+    if (apiKey) headers["X-API-Key"] = apiKey;
+    if (call.idempotencyKey) headers["Idempotency-Key"] = call.idempotencyKey;
+    if (call.body !== undefined) headers["Content-Type"] = "application/json";
+    const late = Number.isFinite(timeoutMs) ? [AbortSignal.timeout(timeoutMs)] : [];
+    const init: RequestInit = {
+      method: call.method,
+      headers,
+      signal: AbortSignal.any(call.signal ? [call.signal, ...late] : late),
+    };
+    if (call.body !== undefined) init.body = JSON.stringify(call.body);
+    try {
+      const response = await fetch(url + call.path + search(call.query), init);
+      return { response, value: read(response, await response.text()) };
+    } catch (cause) {
+      if (cause instanceof TollgateError) throw cause;
+      call.signal?.throwIfAborted();
+      throw new TollgateError(
+        0,
+        { detail: `no answer from ${url}: ${reason(cause)}` },
+        undefined,
+        cause,
+      );
+    }
+  }
+}
+
+function slotPath(eventId: string): string {
+  return `/api/v1/slots/${encodeURIComponent(eventId)}`;
+}
+
+function policyPath(name: string): string {
+  return `/admin/policies/${encodeURIComponent(name)}`;
+}
+
+function search(query: object = {}): string {
+  const pairs = Object.entries(query).filter(([, value]) => value !== undefined);
+  const texts = pairs.map(([name, value]) => [
+    name,
+    value instanceof Date ? value.toISOString() : String(value),
+  ]);
+  return texts.length ? `?${new URLSearchParams(texts)}` : "";
+}
+
+/** A failure may say anything; a success must be JSON. */
+function read(response: Response, text: string): unknown {
+  try {
+    return JSON.parse(text);
+  } catch {
+    if (!response.ok) return undefined;
+    throw TollgateError.from(response, { detail: "the answer is not JSON: is this a tollgate?" });
+  }
+}
+
+function reason(cause: unknown): string {
+  const { message, cause: inner } = cause as { message?: string; cause?: { message?: string } };
+  return inner?.message || message || String(cause);
+}

@@ -1,0 +1,72 @@
+//! What a lane remembers of the states it last saw, so that a batch can be decided before the
+//! database is asked and written in one round trip.
+//!
+//! Nothing is decided by this memory alone: the database compares every remembered state with its
+//! own and writes nothing if one of them, the epoch or the clock is different. So it may be stale,
+//! and may forget. It does not know refusals: see the shield.
+
+use hashbrown::HashMap;
+
+use crate::batch::Batch;
+
+/// Keys remembered by one lane, at most: a few megabytes.
+const MAX_KEYS: usize = 32_768;
+/// Batches that go the long way after a wrong guess, at most.
+const MAX_PENALTY: u32 = 64;
+
+#[derive(Default)]
+pub(crate) struct Known {
+    states: HashMap<Vec<u8>, Vec<u8>, foldhash::fast::RandomState>,
+    /// Of the catalogue, as last seen.
+    pub(crate) epoch: u64,
+    pub(crate) trust: Trust,
+}
+
+/// Whether guessing pays: where several instances share a key it costs a round trip and rarely does.
+#[derive(Default)]
+pub(crate) struct Trust {
+    /// Batches still to go the long way, and how many it were last time.
+    resting: u32,
+    penalty: u32,
+}
+
+impl Trust {
+    /// Whether this batch should be tried by memory.
+    pub(crate) fn is_trusted(&mut self) -> bool {
+        let trusted = self.resting == 0;
+        self.resting = self.resting.saturating_sub(1);
+        trusted
+    }
+
+    pub(crate) fn was_right(&mut self) {
+        self.penalty = 0;
+    }
+
+    pub(crate) fn was_wrong(&mut self) {
+        self.penalty = (self.penalty * 2).clamp(1, MAX_PENALTY);
+        self.resting = self.penalty;
+    }
+}
+
+impl Known {
+    pub(crate) fn get(&self, key: &[u8]) -> Option<&[u8]> {
+        self.states.get(key).map(Vec::as_slice)
+    }
+
+    /// The states that a batch leaves behind in the database.
+    pub(crate) fn remember(&mut self, batch: &Batch<'_>) {
+        for (key, state) in batch.left_behind() {
+            match (self.states.get_mut(key), state) {
+                (Some(known), Some(state)) => *known = state,
+                (Some(_), None) => drop(self.states.remove(key)),
+                (None, Some(state)) => {
+                    if self.states.len() >= MAX_KEYS {
+                        self.states.clear();
+                    }
+                    self.states.insert(key.to_vec(), state);
+                }
+                (None, None) => {}
+            }
+        }
+    }
+}
