@@ -218,6 +218,17 @@ mod tests {
     }
 
     #[test]
+    fn a_smaller_sketch_takes_what_the_first_one_beyond_it_has() {
+        let mut sketch = Sketch::new(9);
+        for (key, refused) in [(1, 2), (2, 10), (3, 5), (4, 7)] {
+            sketch.add(key, Tally { refused, ..at(0) });
+        }
+        sketch.shrink(2);
+        let counted = [1, 2, 3, 4].map(|key| sketch.get(&key).map_or(0, |tally| tally.refused));
+        assert_eq!((counted, sketch.missed()), ([0, 5, 0, 2], 5));
+    }
+
+    #[test]
     fn while_there_is_room_every_count_is_exact_with_its_times() {
         let mut sketch = Sketch::new(3);
         for (key, micros) in [(1, 10), (2, 20), (1, 30), (3, 40), (1, 5)] {
