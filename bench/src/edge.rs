@@ -127,7 +127,7 @@ fn over_http(pace: Pace) -> Result<(Vec<Outcome>, Vec<Outcome>)> {
     );
     std::fs::write(&config, text)?;
     let (wrk, program) = (peers::wrk()?, peers::tollgate()?);
-    let gate = Server::configured(&program, &config)?;
+    let gate = Server::tollgate_with(&program, "memory:", &config)?;
     let example = CHECK.replace("KEY", "00000001");
     let answer = send("POST", gate.port, "/api/v1/check", &example)?;
     let padding = answer.len().saturating_sub(example.len() + ECHO_BYTES).to_string();

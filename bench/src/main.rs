@@ -9,6 +9,7 @@ mod http;
 mod http_client;
 mod inprocess;
 mod memory;
+mod offenders;
 mod outcome;
 mod peers;
 mod postgres;
@@ -24,8 +25,7 @@ use std::time::Duration;
 
 use anyhow::{Result, bail};
 
-const USAGE: &str =
-    "usage: bench [--quick] all | edge | inprocess | http | memory | postgres | slots | start";
+const USAGE: &str = "usage: bench [--quick] all | edge | inprocess | http | memory | offenders | postgres | slots | start";
 
 /// How long everything runs.
 #[derive(Clone, Copy, Debug)]
@@ -88,6 +88,7 @@ fn run(arguments: &[String]) -> Result<()> {
             inprocess::run(pace)?;
             memory::run(pace)?;
             http::run(pace)?;
+            offenders::run(pace)?;
             postgres::run(pace, "")?;
             slots::run(pace)?;
             edge::run(pace)?;
@@ -96,6 +97,7 @@ fn run(arguments: &[String]) -> Result<()> {
         ["inprocess"] => inprocess::run(pace),
         ["memory"] => memory::run(pace),
         ["http"] => http::run(pace),
+        ["offenders"] => offenders::run(pace),
         ["postgres"] => postgres::run(pace, ""),
         // With parameters of the store's URL, to try others than the defaults: lanes=8
         ["postgres", parameters] => postgres::run(pace, parameters),

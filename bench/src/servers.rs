@@ -26,12 +26,12 @@ impl Server {
         Self::start(&mut command, port, "/healthz")
     }
 
-    /// With a configuration file, in memory.
-    pub(crate) fn configured(program: &Path, config: &Path) -> Result<Self> {
+    /// With a configuration file.
+    pub(crate) fn tollgate_with(program: &Path, store: &str, config: &Path) -> Result<Self> {
         let port = free_port()?;
         let listen = format!("127.0.0.1:{port}");
         let mut command = Command::new(program);
-        command.args(["serve", "--store", "memory:", "--listen", &listen, "--config"]).arg(config);
+        command.args(["serve", "--store", store, "--listen", &listen, "--config"]).arg(config);
         Self::start(&mut command, port, "/healthz")
     }
 

@@ -16,6 +16,7 @@ mod slot;
 mod slot_import;
 mod slot_timeline;
 mod token;
+mod top;
 
 use std::io::Write;
 
@@ -54,6 +55,8 @@ pub(crate) enum Command {
     /// List, show, apply and delete policies
     #[command(subcommand)]
     Policy(policy::PolicyCommand),
+    /// Watch who is refused most
+    Top(top::TopArgs),
     /// Make access tokens
     #[command(subcommand)]
     Token(token::TokenCommand),
@@ -77,6 +80,7 @@ pub(crate) fn run(command: Command) -> Result<Done, Failure> {
         Command::Refund(args) => check::refund(&args),
         Command::Slot(args) => slot::run(args),
         Command::Policy(command) => policy::run(command),
+        Command::Top(args) => top::run(args),
         Command::Token(command) => token::run(&command),
         Command::Migrate { store } => migrate(&store),
         Command::Sql => {

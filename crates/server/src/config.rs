@@ -7,6 +7,7 @@ use std::time::Duration;
 use serde::Deserialize;
 use tollgate::{Policy, parse_duration, policies_from_toml};
 
+use crate::alerts::settings::AlertSettings;
 use crate::forward_auth::config::Gate;
 
 /// What `--config FILE` says.
@@ -16,6 +17,7 @@ pub(crate) struct Config {
     pub(crate) server: Server,
     pub(crate) store: Store,
     pub(crate) gate: Gate,
+    pub(crate) alerts: AlertSettings,
     policy: toml::Table,
 }
 

@@ -2,6 +2,7 @@
 
 mod check;
 mod gate;
+mod offenders;
 mod overrides;
 mod policies;
 mod query;
@@ -35,6 +36,7 @@ use crate::state::App;
 
 pub(crate) use check::{CHECK_PATH, answer_check};
 pub(crate) use gate::{GATE_PATH, answer_gate};
+pub(crate) use offenders::AlertDocument;
 
 impl App {
     /// Carries a change through to its end even if its caller goes away meanwhile: what is stored
@@ -99,6 +101,8 @@ fn described(app: Arc<App>) -> OpenApiRouter<Arc<App>> {
         .routes(routes!(rate_limit_config::get, rate_limit_config::post))
         .routes(routes!(rate_limit_config::flush))
         .routes(routes!(slot_audit::verify))
+        .routes(routes!(offenders::list))
+        .routes(routes!(offenders::alerts))
         .routes(routes!(tokens::post));
     open.merge(checks.route_layer(middleware::from_fn_with_state(app.clone(), require_check)))
         .merge(admin.route_layer(middleware::from_fn_with_state(app, require_admin)))

@@ -1,6 +1,7 @@
 //! The binary `tollgate`: HTTP, command line, metrics; the one place that maps decisions to the
 //! wire.
 
+mod alerts;
 mod auth;
 mod body;
 mod cli;

@@ -17,6 +17,8 @@ use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::{Registry, Unit};
 use tollgate::{Answer, BATCH_SIZE_BOUNDS, Compiled, Outcome, Slot, Tollgate};
 
+use crate::alerts::AlertCounters;
+
 /// From a microsecond in memory to a store that hangs.
 const DECISION_SECONDS_BOUNDS: [f64; 12] =
     [1e-6, 3e-6, 1e-5, 3e-5, 1e-4, 3e-4, 1e-3, 3e-3, 1e-2, 3e-2, 1e-1, 1.0];
@@ -46,6 +48,7 @@ pub(crate) struct Metrics {
     store_errors: Counter,
     slots: Family<SlotLabels, Counter>,
     slot_delay_seconds: Histogram,
+    pub(crate) alerts: AlertCounters,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -157,8 +160,17 @@ impl Metrics {
             Unit::Seconds,
             slot_delay_seconds.clone(),
         );
+        let alerts = register_alerts(&mut registry);
         registry.register_collector(Box::new(StoreCollector(gate)));
-        Self { registry, decisions, decision_seconds, store_errors, slots, slot_delay_seconds }
+        Self {
+            registry,
+            decisions,
+            decision_seconds,
+            store_errors,
+            slots,
+            slot_delay_seconds,
+            alerts,
+        }
     }
 
     pub(crate) fn decided(&self, answer: &Answer, took: Duration) {
@@ -196,6 +208,19 @@ impl Metrics {
     }
 }
 
+fn register_alerts(registry: &mut Registry) -> AlertCounters {
+    let alerts = AlertCounters::default();
+    for (name, help, counter) in [
+        ("alerts", "Alerts this instance raised", &alerts.raised),
+        ("alert_deliveries", "Alerts the webhook took", &alerts.deliveries),
+        ("alert_delivery_failures", "Attempts the webhook did not take", &alerts.failures),
+        ("alerts_undelivered", "Alerts the webhook never took", &alerts.undelivered),
+    ] {
+        registry.register(name, help, counter.clone());
+    }
+    alerts
+}
+
 /// Reads the store's own counters when asked.
 #[derive(Debug)]
 struct StoreCollector(Tollgate);
@@ -215,6 +240,11 @@ impl Collector for StoreCollector {
         let help = "Refusals repeated from memory, without the store";
         let metric = encoder.encode_descriptor("shielded", help, None, shielded.metric_type())?;
         shielded.encode(metric)?;
+        let unrecorded = ConstCounter::new(self.0.unrecorded_refusals());
+        let help = "Refusals that no list of offenders counts";
+        let kind = unrecorded.metric_type();
+        let metric = encoder.encode_descriptor("unrecorded_refusals", help, None, kind)?;
+        unrecorded.encode(metric)?;
         let failed = ConstCounter::new(stats.store_errors);
         let help = "Commits that failed and are tried again";
         let metric =

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use tokio::net::TcpListener;
 use tollgate::{Compiled, Error, FilePolicy, Policy, Tollgate};
 
+use crate::alerts::Watching;
 use crate::auth::Access;
 use crate::body::BodyLimits;
 use crate::config::Config;
@@ -83,10 +84,12 @@ async fn serve(
     let access = Access::new(gate.clone(), admin_token, address.ip().is_loopback());
     greet(address, &shown, &gate, &access);
     let body_limits = |max_bytes| BodyLimits { max_bytes, read_time: config.server.body_timeout.0 };
+    let metrics = Metrics::new(gate.clone());
+    let watching = Watching::start(&gate, &config.alerts, &metrics.alerts)?;
     let app = Arc::new(App {
         access,
         forward_auth,
-        metrics: Metrics::new(gate.clone()),
+        metrics,
         body_limits: body_limits(config.server.max_body_bytes.0),
         batch_body_limits: body_limits(config.server.max_batch_body_bytes.0),
         gate: gate.clone(),
@@ -97,6 +100,7 @@ async fn serve(
         shutdown_time: config.server.shutdown_timeout.0,
     };
     listener::serve(listener, app, limits, told_to_stop).await;
+    watching.stop().await;
     // Everything decided is in the file before the process ends.
     gate.close();
     println!("stopped");

@@ -17,6 +17,7 @@ mod known;
 mod lane;
 mod migrate;
 mod once;
+mod refusals;
 mod session;
 mod settings;
 mod shield;
@@ -38,6 +39,7 @@ use tollgate_core::store::{
 use tollgate_core::{Instant, Intent};
 
 pub use migrate::doors;
+pub use refusals::{Ledger, Raised, Refused, Rule};
 pub use settings::{BadUrl, Settings};
 
 use clerk::Clerk;

@@ -4,6 +4,8 @@
 //! PgBouncer in transaction mode loses, and takes no lock, so that instances that start together
 //! collide. See ARCHITECTURE.md.
 
+use std::collections::BTreeSet;
+
 use tokio_postgres::Client;
 use tollgate_core::store::{StoreError, StoreErrorKind};
 
@@ -40,6 +42,12 @@ const MIGRATIONS: &[Migration] = &[
         breaking: false,
     },
     Migration {
+        version: 5,
+        name: "offenders",
+        sql: include_str!("../migrations/V5__offenders.sql"),
+        breaking: false,
+    },
+    Migration {
         version: 6,
         name: "give slots",
         sql: include_str!("../migrations/V6__give_slots.sql"),
@@ -73,11 +81,12 @@ pub(crate) async fn migrate(client: &Client, schema: &str) -> Result<(), StoreEr
     );
     let run = async {
         client.batch_execute(&transaction).await?;
-        let newest = applied(client, schema).await?;
-        let result = match newest {
+        let result = match applied(client, schema).await? {
             Applied::TooNew { version } => Err(version),
-            Applied::UpTo(version) => {
-                for migration in MIGRATIONS.iter().filter(|found| found.version > version) {
+            Applied::These(versions) => {
+                // Not only those after the newest: one that was made beside others may land later.
+                let missing = |migration: &&Migration| !versions.contains(&migration.version);
+                for migration in MIGRATIONS.iter().filter(missing) {
                     client.batch_execute(&in_schema(migration.sql, schema)).await?;
                     let Migration { version, name, breaking, .. } = migration;
                     let note = format!(
@@ -113,7 +122,7 @@ pub(crate) async fn migrate(client: &Client, schema: &str) -> Result<(), StoreEr
 }
 
 enum Applied {
-    UpTo(i32),
+    These(BTreeSet<i32>),
     TooNew { version: i32 },
 }
 
@@ -135,16 +144,16 @@ async fn applied(client: &Client, schema: &str) -> Result<Applied, tokio_postgre
         )
         .await?;
     let known = MIGRATIONS.last().map_or(0, |last| last.version);
-    let mut newest = 0;
+    let mut versions = BTreeSet::new();
     for message in client.simple_query("select version, breaking from migration").await? {
         let Some(row) = row(&message) else { continue };
         let version = row.get(0).and_then(|text| text.parse().ok()).unwrap_or(i32::MAX);
         if version > known && row.get(1) != Some("f") {
             return Ok(Applied::TooNew { version });
         }
-        newest = version.max(newest);
+        versions.insert(version);
     }
-    Ok(Applied::UpTo(newest))
+    Ok(Applied::These(versions))
 }
 
 fn row(message: &tokio_postgres::SimpleQueryMessage) -> Option<&tokio_postgres::SimpleQueryRow> {

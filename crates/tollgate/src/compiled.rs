@@ -60,6 +60,11 @@ impl Keys {
         let start = if position == 0 { 0 } else { self.ends[position - 1] };
         &self.bytes.as_slice()[start..self.ends[position]]
     }
+
+    /// What a key holds besides its limit's fingerprint.
+    pub(crate) fn values(&self, position: usize) -> &[u8] {
+        &self.get(position)[FINGERPRINT_BYTES..]
+    }
 }
 
 /// Bytes that stay off the heap while they are few. Plainer than a general small vector, and

@@ -12,6 +12,7 @@ use crate::answer::Answer;
 use crate::compiled::Compiled;
 use crate::error::Error;
 use crate::limiter::{Limiter, Local};
+use crate::offenders::Watcher;
 use crate::policy::Policy;
 use crate::receipt;
 use crate::refresh::Refreshes;
@@ -39,6 +40,7 @@ pub(crate) struct Shared {
     pub(crate) signer: Keyed,
     pub(crate) privacy: Keyed,
     pub(crate) local: Local,
+    pub(crate) watcher: Watcher,
 }
 
 /// Everything in force but counts.
@@ -80,6 +82,7 @@ impl Tollgate {
             signer,
             privacy,
             local: Local::default(),
+            watcher: Watcher::default(),
         };
         Ok(Self { shared: Arc::new(shared) })
     }

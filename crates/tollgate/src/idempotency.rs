@@ -100,6 +100,7 @@ impl Tollgate {
         match shared.store.check_once(once.clone(), ask.to_owned(), body).await {
             Ok(Checked::Decided(Once::Fresh(decided))) => {
                 shared.local.forget();
+                shared.watcher.decided(&policy, &keys, &decided.decision);
                 let answer = Answer::new(policy.clone(), decided, &keys, &shared.signer);
                 Ok(Checked::Decided(OnceAnswer::Fresh(answer)))
             }
@@ -109,6 +110,7 @@ impl Tollgate {
             Ok(Checked::Stale(epoch)) => Ok(Checked::Stale(epoch)),
             Err(error) => {
                 let answer = shared.degrade(&policy, &ask, error.into())?;
+                shared.watcher.decided(&policy, &keys, &answer.decision);
                 Ok(Checked::Decided(OnceAnswer::Fresh(answer)))
             }
         }

@@ -22,6 +22,7 @@ mod error;
 mod gate;
 mod idempotency;
 mod limiter;
+mod offenders;
 mod policy;
 mod proxies;
 mod receipt;
@@ -44,6 +45,9 @@ pub use error::{BadSubject, Error};
 pub use gate::Tollgate;
 pub use idempotency::{IdempotencyKey, OnceAnswer};
 pub use limiter::Limiter;
+pub use offenders::{
+    Alert, AlertRule, AlertScope, OFFENDER_SLICE, OFFENDERS_KEPT, Offender, OffenderList,
+};
 pub use policy::duration::parse_duration;
 pub use policy::fields::Fault;
 pub use policy::{

@@ -88,15 +88,18 @@ impl Shared {
         let mut claims = Claims::new();
         policy.write_claims(subject, &keys, &mut claims);
         let ask = policy.ask(intent, cost, &claims);
-        match self.store.check(&ask).await {
+        let answer = match self.store.check(&ask).await {
             Ok(Checked::Decided(decided)) => {
                 self.local.forget();
-                let answer = Answer::new(policy.clone(), decided, &keys, &self.signer);
-                Ok(Checked::Decided(answer))
+                Answer::new(policy.clone(), decided, &keys, &self.signer)
             }
-            Ok(Checked::Stale(epoch)) => Ok(Checked::Stale(epoch)),
-            Err(error) => self.degrade(policy, &ask, error.into()).map(Checked::Decided),
+            Ok(Checked::Stale(epoch)) => return Ok(Checked::Stale(epoch)),
+            Err(error) => self.degrade(policy, &ask, error.into())?,
+        };
+        if intent == Intent::Spend {
+            self.watcher.decided(policy, &keys, &answer.decision);
         }
+        Ok(Checked::Decided(answer))
     }
 
     /// What the policy says to answer when the store cannot be asked at all.
@@ -118,7 +121,7 @@ impl Shared {
     /// `None`: this store cannot be asked without its runtime.
     pub(crate) fn ask_blocking(
         &self,
-        policy: &Compiled,
+        policy: &Arc<Compiled>,
         subject: Attributes<'_>,
         cost: u32,
         decision: &mut Decision,
@@ -132,6 +135,9 @@ impl Shared {
         policy.write_claims(subject, &keys, &mut claims);
         let ask = policy.ask(Intent::Spend, cost, &claims);
         let asked = self.store.check_blocking(&ask, decision)?;
+        if asked.is_ok() {
+            self.watcher.decided(policy, &keys, decision);
+        }
         Some(asked.map_err(Error::from))
     }
 

@@ -54,6 +54,28 @@ pub(crate) struct VerifyQuery {
     pub(super) config_name: Option<String>,
 }
 
+#[derive(Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub(crate) struct OffenderQuery {
+    /// How far back, up to `24h`; `1h` if not said.
+    pub(super) since: Option<String>,
+    /// 1 to 1000; 20 if not said.
+    #[param(value_type = Option<u32>, minimum = 1, maximum = 1000)]
+    pub(super) limit: Option<String>,
+}
+
+#[derive(Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub(crate) struct AlertQuery {
+    /// `next_cursor` of the page before.
+    pub(super) cursor: Option<String>,
+    /// 1 to 1000; 100 if not said.
+    #[param(value_type = Option<u32>, minimum = 1, maximum = 1000)]
+    pub(super) limit: Option<String>,
+}
+
 /// The query, or a problem that names the parameter.
 pub(crate) fn read<T>(query: Result<Query<T>, QueryRejection>) -> Result<T, Problem> {
     let Query(query) = query.map_err(|rejection| bad_query(&rejection))?;

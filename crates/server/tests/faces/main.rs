@@ -4,6 +4,7 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
 
 mod access;
+mod alerts;
 mod bad_input;
 mod bad_policies;
 mod cli_checks;
@@ -20,6 +21,7 @@ mod gate_jwt;
 mod gate_nginx;
 mod headers;
 mod idempotency;
+mod offenders;
 mod openapi;
 mod other_sites;
 mod policies;

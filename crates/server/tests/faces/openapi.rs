@@ -156,6 +156,8 @@ fn it_is_openapi_3_1_and_lists_exactly_what_is_served() {
         "DELETE /admin/overrides",
         "GET /gate",
         "POST /gate",
+        "GET /admin/offenders",
+        "GET /admin/alerts",
         "GET /healthz",
         "GET /readyz",
         "GET /metrics",
@@ -301,4 +303,19 @@ fn slots_have_the_bodies_it_describes() {
     }
     server.ask_slot("h", "default", "2026-12-01T12:00:05Z").ok();
     api.covers("get", SLOTS, &server.get(&format!("{SLOTS}?limit=1")));
+}
+
+#[test]
+fn offenders_and_alerts_have_the_bodies_it_describes() {
+    let server = Server::memory();
+    let api = Api::of(&server);
+    server.policy("p", &limits(1));
+    for _ in 0..9 {
+        server.check("p", &json!({ "user": "ada" }));
+    }
+    for path in ["/admin/offenders", "/admin/alerts"] {
+        for query in ["", "?limit=1", "?limit=0"] {
+            api.covers("get", path, &server.get(&format!("{path}{query}")));
+        }
+    }
 }

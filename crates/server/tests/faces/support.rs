@@ -4,6 +4,7 @@ pub(crate) mod command;
 pub(crate) mod http;
 pub(crate) mod proxy;
 pub(crate) mod raw;
+pub(crate) mod receiver;
 pub(crate) mod server;
 pub(crate) mod slots;
 

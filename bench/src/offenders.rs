@@ -1,0 +1,96 @@
+//! What recording refusals costs: two servers that differ in `[alerts] watch` alone.
+
+use std::collections::BTreeMap;
+
+use anyhow::Result;
+use serde_json::json;
+
+use crate::Pace;
+use crate::http_client::send;
+use crate::outcome::Outcome;
+use crate::peers;
+use crate::report::{self, Bound, Table, Target, Targets, median, number, progress, ratio};
+use crate::servers::Server;
+use crate::wrk::{self, Expected, Load};
+
+const ROUNDS: usize = 5;
+const MANY_KEYS: usize = 10_000;
+const CHECK_PATH: &str = "/api/v1/check";
+const REFUSING: &str = r#"{"policy":"refusing","subject":{"user":"user-KEY"},"cost":1}"#;
+const ALLOWING: &str = r#"{"policy":"allowing","subject":{"user":"user-KEY"},"cost":1}"#;
+const REFUSING_POLICY: &str = r#"{"limits":[{"name":"user","max":1,"per":"3650d","by":["user"]}]}"#;
+const ALLOWING_POLICY: &str =
+    r#"{"limits":[{"name":"user","max":1000000000,"per":"3650d","by":["user"]}]}"#;
+/// The loads, with what their answers must be.
+const LOADS: [(&str, &str, usize, Expected); 3] = [
+    ("refused, hot", REFUSING, 1, Expected::Refused),
+    ("refused, 10k keys", REFUSING, MANY_KEYS, Expected::Refused),
+    ("allowed, 10k keys", ALLOWING, MANY_KEYS, Expected::Allowed),
+];
+
+pub(crate) fn run(pace: Pace) -> Result<()> {
+    report::print_title("Offenders");
+    println!(
+        "POST to a server that records refusals and to one that does not: medians of {ROUNDS} \
+         interleaved rounds of {} s each, `wrk -t{} -c{}` on the same cores.",
+        pace.http_slice.as_secs(),
+        wrk::THREADS,
+        wrk::CONNECTIONS
+    );
+    let folder = tempfile::tempdir()?;
+    let program = peers::tollgate()?;
+    let mut servers = Vec::new();
+    for watch in [true, false] {
+        let config = folder.path().join(format!("watch-{watch}.toml"));
+        std::fs::write(&config, format!("[alerts]\nwatch = {watch}\n"))?;
+        let server = Server::tollgate_with(&program, "memory:", &config)?;
+        send("PUT", server.port, "/admin/policies/refusing", REFUSING_POLICY)?;
+        send("PUT", server.port, "/admin/policies/allowing", ALLOWING_POLICY)?;
+        // Everybody's one unit is spent, so that all is refused from here on.
+        for key in 0..=MANY_KEYS {
+            let body = REFUSING.replace("KEY", &format!("{key:08}"));
+            send("POST", server.port, CHECK_PATH, &body)?;
+        }
+        servers.push(server);
+    }
+    let rounds = measure(&servers, pace)?;
+    drop(servers);
+    let mut table = Table::new("Requests per second", &["load", "recording", "not", "of it"]);
+    let mut targets = Targets::new();
+    for (what, [with, without]) in &rounds {
+        let kept = ratio(with, without);
+        let cells = [number(median(with)), number(median(without)), number(kept)];
+        let [with, without, shown] = cells;
+        table.row([(*what).to_owned(), with, without, shown]);
+        let what = format!("recording to not recording, {what}");
+        let (measured, bound, must) = (kept, Bound::AtLeast, Some(0.95));
+        targets.add(&Target { what: &what, measured, unit: " ×", bound, must, aim: None });
+    }
+    table.print();
+    targets.print();
+    report::write("offenders", pace, json!({ "rounds": rounds, "targets": targets.json() }))
+}
+
+/// By load: requests per second with and without.
+type Rounds = BTreeMap<&'static str, [Vec<f64>; 2]>;
+
+fn measure(servers: &[Server], pace: Pace) -> Result<Rounds> {
+    let wrk = peers::wrk()?;
+    let mut rounds = Rounds::new();
+    let bar = progress(ROUNDS * LOADS.len() * servers.len(), "offenders");
+    for _ in 0..ROUNDS {
+        for (what, body, keys, expected) in LOADS {
+            for (position, server) in servers.iter().enumerate() {
+                let (port, connections) = (server.port, wrk::CONNECTIONS);
+                let (path, headers) = (CHECK_PATH, "");
+                let load = Load { port, path, body, headers, keys, connections, expected };
+                let outcome = wrk::run(&wrk, &load, pace.http_slice)?;
+                let rate = Outcome::requests_per_second(&outcome);
+                rounds.entry(what).or_default()[position].push(rate);
+                bar.inc(1);
+            }
+        }
+    }
+    bar.finish_and_clear();
+    Ok(rounds)
+}
