@@ -1,0 +1,1 @@
+//! Sends what is due: work-conserving, paced, fair.

@@ -1,0 +1,1 @@
+//! Tells tenants what became of their messages.

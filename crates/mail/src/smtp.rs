@@ -1,0 +1,1 @@
+//! One SMTP attempt: connect, authenticate, send, and say what the answer means.
