@@ -63,7 +63,7 @@ impl Mail {
     /// deferred by themselves.
     pub async fn run_now(&self, selection: &Selection) -> Result<u64, MailError> {
         self.known_tenant(&selection.tenant_id).await?;
-        let moved = self.inner.queue.run_now(selection, self.now()).await?;
+        let moved = self.inner.queue.run_now(selection).await?;
         self.inner.nudges.nudge(moved.accounts);
         Ok(moved.messages as u64)
     }

@@ -4,13 +4,28 @@
 //! and durably when it answers, or not at all. Time is always an argument. Nothing here decides
 //! about limits; that is the gate's.
 
+mod db;
+mod holding;
+mod intake;
+mod keys;
+mod listing;
+mod outcome;
+mod owners;
 mod postgres;
 mod records;
+mod reports;
 mod sqlite;
+mod tally;
+#[cfg(test)]
+mod tests;
+mod work;
 
 use std::path::Path;
+use std::sync::Arc;
 
-use tollgate::Instant;
+use tollgate::{Instant, StoreErrorKind};
+
+use db::{Db, run_now, values};
 
 use crate::error::MailError;
 use crate::model::{
@@ -23,6 +38,9 @@ pub(crate) use records::{
     AccountRecord, Inserted, MessageRecord, ReportClaim, TenantRecord, encode_content,
 };
 pub(crate) use sqlite::Sqlite;
+
+/// Messages that one transaction of a long command moves.
+const CHUNK: u32 = 1000;
 
 /// One of the two.
 #[derive(Debug)]
@@ -94,9 +112,9 @@ pub(crate) enum PauseCause {
 
 /// What became of a claimed message.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) struct Finish<'a> {
-    pub(crate) claimed: &'a Claimed,
-    pub(crate) instance: &'a str,
+pub(crate) struct Finish {
+    pub(crate) claimed: Claimed,
+    pub(crate) instance: String,
     /// The decision's instant that let it begin.
     pub(crate) started_at: Instant,
     pub(crate) finished_at: Instant,
@@ -144,14 +162,29 @@ pub(crate) struct RefundDue {
     pub(crate) receipt: String,
 }
 
-/// Calls the same method of whichever it is.
-macro_rules! each {
-    ($queue:expr, $one:ident => $call:expr) => {
+/// Runs `$work` on `$db` in a transaction of whichever database, with the owned copies that
+/// SQLite's thread needs made first.
+macro_rules! transaction {
+    ($how:ident $queue:expr, [$($name:ident = $owned:expr),*] $db:ident => $work:expr) => {{
+        $(let $name = $owned;)*
         match $queue {
-            Queue::Sqlite($one) => $call,
-            Queue::Postgres($one) => $call,
+            Queue::Sqlite(sqlite) => sqlite.$how(move |$db| run_now(async { $work.await })).await,
+            Queue::Postgres(postgres) => {
+                let session = postgres.$how().await?;
+                let worked = {
+                    let $db = &Db::Postgres(&session);
+                    $work.await
+                };
+                match worked {
+                    Ok(value) => session.commit().await.map(|()| value),
+                    Err(error) => {
+                        session.roll_back().await;
+                        Err(error)
+                    }
+                }
+            }
         }
-    };
+    }};
 }
 
 impl Queue {
@@ -176,13 +209,13 @@ impl Queue {
         &self,
         now: Instant,
     ) -> Result<Vec<AccountKey>, MailError> {
-        each!(self, queue => queue.accounts_with_work(now).await)
+        transaction!(read self, [] db => work::accounts_with_work(db, now))
     }
 
     /// The next instant after which there may be something to do: a deferred message falls due, a
     /// paused account with mail resumes, a lease ends. Possibly in the past.
     pub(crate) async fn next_due(&self, now: Instant) -> Result<Option<Instant>, MailError> {
-        each!(self, queue => queue.next_due(now).await)
+        transaction!(read self, [] db => work::next_due(db, now))
     }
 
     /// Takes up to `limit` messages of the account in one transaction: leased, attempts counted.
@@ -194,7 +227,9 @@ impl Queue {
         lease: Lease<'_>,
         limit: u32,
     ) -> Result<Option<Claims>, MailError> {
-        each!(self, queue => queue.claim(account, lease, limit).await)
+        let (now, until) = (lease.now, lease.until);
+        transaction!(write self, [account = account.clone(), instance = lease.instance.to_owned()]
+            db => work::claim(db, &account, Lease { instance: &instance, now, until }, limit))
     }
 
     /// Gives claimed messages back untried, and notes why in the same transaction: their attempt
@@ -205,18 +240,18 @@ impl Queue {
         claimed: &[Claimed],
         pause: Option<&Pause>,
     ) -> Result<(), MailError> {
-        each!(self, queue => queue.release(instance, claimed, pause).await)
+        transaction!(write self, [instance = instance.to_owned(), claimed = claimed.to_vec(), pause = pause.cloned()] db => work::release(db, &instance, &claimed, pause.as_ref()))
     }
 
     /// Notes an outcome: message, counts, `send_log`, the tenant's report, the refund that is due,
     /// and the account's pause, in one transaction. What is final drops the content.
-    pub(crate) async fn finish(&self, finish: &Finish<'_>) -> Result<Finished, MailError> {
-        each!(self, queue => queue.finish(finish).await)
+    pub(crate) async fn finish(&self, finish: Finish) -> Result<Finished, MailError> {
+        transaction!(write self, [] db => outcome::finish(db, &finish))
     }
 
     /// Stops an account, with no message at hand.
     pub(crate) async fn pause_account(&self, pause: &Pause) -> Result<(), MailError> {
-        each!(self, queue => queue.pause_account(pause).await)
+        transaction!(write self, [pause = pause.clone()] db => work::pause_account(db, &pause))
     }
 
     /// Puts up to `limit` messages whose lease has ended back in their places, each with an
@@ -226,28 +261,30 @@ impl Queue {
         now: Instant,
         limit: u32,
     ) -> Result<Moved, MailError> {
-        each!(self, queue => queue.recover_expired(now, limit).await)
+        transaction!(write self, [] db => work::recover_expired(db, now, limit))
     }
 
     /// Puts up to `limit` deferred messages that are due among the waiting.
     pub(crate) async fn promote_due(&self, now: Instant, limit: u32) -> Result<Moved, MailError> {
-        each!(self, queue => queue.promote_due(now, limit).await)
+        transaction!(write self, [] db => work::promote_due(db, now, limit))
     }
 
     /// What is to be sent. `None`: the message is gone or final.
     pub(crate) async fn load_content(&self, seq: i64) -> Result<Option<Content>, MailError> {
-        let bytes = each!(self, queue => queue.load_content(seq).await)?;
+        let sql = "select bytes from mail_content where message_seq = ?1";
+        let row = transaction!(read self, [] db => db.row(sql, values![seq]))?;
+        let bytes = row.and_then(|row| row.opt_bytes(0));
         bytes.map(|bytes| records::decode_content(&bytes)).transpose()
     }
 
     /// Receipts whose quota is to be given back: messages that failed for good or were deleted.
     pub(crate) async fn refunds_due(&self, limit: u32) -> Result<Vec<RefundDue>, MailError> {
-        each!(self, queue => queue.refunds_due(limit).await)
+        transaction!(read self, [] db => reports::refunds_due(db, limit))
     }
 
     /// They were given back (a receipt given back twice is given back once).
     pub(crate) async fn refunds_done(&self, seqs: &[i64]) -> Result<(), MailError> {
-        each!(self, queue => queue.refunds_done(seqs).await)
+        transaction!(write self, [seqs = seqs.to_vec()] db => reports::refunds_done(db, &seqs))
     }
 }
 
@@ -260,7 +297,9 @@ impl Queue {
         lease: Lease<'_>,
         limit: u32,
     ) -> Result<Option<ReportClaim>, MailError> {
-        each!(self, queue => queue.reports_claim(lease, limit).await)
+        let (now, until) = (lease.now, lease.until);
+        transaction!(write self, [instance = lease.instance.to_owned()]
+            db => reports::claim(db, Lease { instance: &instance, now, until }, limit))
     }
 
     /// The tenant took them: removed, the lease ended, failures forgotten.
@@ -270,7 +309,10 @@ impl Queue {
         instance: &str,
         reports: &[Report],
     ) -> Result<(), MailError> {
-        each!(self, queue => queue.reports_done(tenant_id, instance, reports).await)
+        let seqs: Vec<i64> = reports.iter().map(|report| report.seq).collect();
+        transaction!(write self,
+            [tenant_id = tenant_id.to_owned(), instance = instance.to_owned()]
+            db => reports::done(db, &tenant_id, &instance, &seqs))
     }
 
     /// The tenant did not take them: the lease ended, a failure counted, again at `retry_at`.
@@ -280,12 +322,12 @@ impl Queue {
         instance: &str,
         retry_at: Instant,
     ) -> Result<(), MailError> {
-        each!(self, queue => queue.reports_failed(tenant_id, instance, retry_at).await)
+        transaction!(write self, [tenant_id = tenant_id.to_owned(), instance = instance.to_owned()] db => reports::failed(db, &tenant_id, &instance, retry_at))
     }
 
     /// When there may be reports to send; possibly in the past. `None`: there are none at all.
     pub(crate) async fn reports_due_at(&self) -> Result<Option<Instant>, MailError> {
-        each!(self, queue => queue.reports_due_at().await)
+        transaction!(read self, [] db => reports::due_at(db))
     }
 }
 
@@ -293,29 +335,29 @@ impl Queue {
 impl Queue {
     /// Makes or changes a tenant; `true` if it is new.
     pub(crate) async fn put_tenant(&self, tenant: &TenantRecord) -> Result<bool, MailError> {
-        each!(self, queue => queue.put_tenant(tenant).await)
+        transaction!(write self, [tenant = tenant.clone()] db => owners::put_tenant(db, &tenant))
     }
 
     pub(crate) async fn tenants(&self) -> Result<Vec<Tenant>, MailError> {
-        each!(self, queue => queue.tenants().await)
+        transaction!(read self, [] db => owners::tenants(db))
     }
 
     pub(crate) async fn tenant(&self, id: &str) -> Result<Option<TenantRecord>, MailError> {
-        each!(self, queue => queue.tenant(id).await)
+        transaction!(read self, [id = id.to_owned()] db => owners::tenant(db, &id))
     }
 
     /// Removes a tenant with its accounts and keys. It must have no messages left.
     pub(crate) async fn delete_tenant(&self, id: &str) -> Result<(), MailError> {
-        each!(self, queue => queue.delete_tenant(id).await)
+        transaction!(write self, [id = id.to_owned()] db => owners::delete_tenant(db, &id))
     }
 
     /// The new token replaces the one before.
     pub(crate) async fn set_tenant_token(&self, id: &str, hash: &[u8]) -> Result<bool, MailError> {
-        each!(self, queue => queue.set_tenant_token(id, hash).await)
+        transaction!(write self, [id = id.to_owned(), hash = hash.to_vec()] db => owners::set_tenant_token(db, &id, &hash))
     }
 
     pub(crate) async fn tenant_of_token(&self, hash: &[u8]) -> Result<Option<String>, MailError> {
-        each!(self, queue => queue.tenant_of_token(hash).await)
+        transaction!(read self, [hash = hash.to_vec()] db => owners::tenant_of_token(db, &hash))
     }
 
     /// Makes or changes an account, and clears its pauses; `true` if it is new.
@@ -324,14 +366,14 @@ impl Queue {
         account: &AccountRecord,
         now: Instant,
     ) -> Result<bool, MailError> {
-        each!(self, queue => queue.put_account(account, now).await)
+        transaction!(write self, [account = account.clone()] db => owners::put_account(db, &account, now))
     }
 
     pub(crate) async fn account(
         &self,
         key: &AccountKey,
     ) -> Result<Option<AccountRecord>, MailError> {
-        each!(self, queue => queue.account(key).await)
+        transaction!(read self, [key = key.clone()] db => owners::account(db, &key))
     }
 
     /// Of one tenant, or of all.
@@ -339,26 +381,26 @@ impl Queue {
         &self,
         tenant_id: Option<&str>,
     ) -> Result<Vec<AccountRecord>, MailError> {
-        each!(self, queue => queue.accounts(tenant_id).await)
+        transaction!(read self, [tenant_id = tenant_id.map(ToOwned::to_owned)] db => owners::accounts(db, tenant_id.as_deref()))
     }
 
     /// `false`: there is none. A conflict if it has unsent messages.
     pub(crate) async fn delete_account(&self, key: &AccountKey) -> Result<bool, MailError> {
-        each!(self, queue => queue.delete_account(key).await)
+        transaction!(write self, [key = key.clone()] db => owners::delete_account(db, &key))
     }
 
-    /// A new key; a conflict if its name is taken within the tenant.
+    /// A new key.
     pub(crate) async fn put_key(&self, key: &ApiKey, hash: &[u8]) -> Result<(), MailError> {
-        each!(self, queue => queue.put_key(key, hash).await)
+        transaction!(write self, [key = key.clone(), hash = hash.to_vec()] db => keys::put_key(db, &key, &hash))
     }
 
     /// Of one tenant, or of all.
     pub(crate) async fn keys(&self, tenant_id: Option<&str>) -> Result<Vec<ApiKey>, MailError> {
-        each!(self, queue => queue.keys(tenant_id).await)
+        transaction!(read self, [tenant_id = tenant_id.map(ToOwned::to_owned)] db => keys::keys(db, tenant_id.as_deref()))
     }
 
     pub(crate) async fn key(&self, id: &str) -> Result<Option<ApiKey>, MailError> {
-        each!(self, queue => queue.key(id).await)
+        transaction!(read self, [id = id.to_owned()] db => keys::key(db, &id))
     }
 
     /// With the hash it is known by.
@@ -366,7 +408,7 @@ impl Queue {
         &self,
         hash: &[u8],
     ) -> Result<Option<(ApiKey, Vec<u8>)>, MailError> {
-        each!(self, queue => queue.key_of_hash(hash).await)
+        transaction!(read self, [hash = hash.to_vec()] db => keys::key_of_hash(db, &hash))
     }
 
     /// `false`: there is none.
@@ -376,11 +418,11 @@ impl Queue {
         enabled: Option<bool>,
         daily_limit: Option<u64>,
     ) -> Result<bool, MailError> {
-        each!(self, queue => queue.change_key(id, enabled, daily_limit).await)
+        transaction!(write self, [id = id.to_owned()] db => keys::change_key(db, &id, enabled, daily_limit))
     }
 
     pub(crate) async fn delete_key(&self, id: &str) -> Result<bool, MailError> {
-        each!(self, queue => queue.delete_key(id).await)
+        transaction!(write self, [id = id.to_owned()] db => keys::delete_key(db, &id))
     }
 
     /// Queues messages, all in one transaction, each by itself: one outcome per message, in order.
@@ -389,17 +431,41 @@ impl Queue {
         messages: Vec<MessageRecord>,
         now: Instant,
     ) -> Result<Vec<Inserted>, MailError> {
-        each!(self, queue => queue.insert(messages, now).await)
+        let messages = Arc::new(messages);
+        // Two batches with the same ids in another order may stop each other: one goes again.
+        for _ in 0..2 {
+            match self.try_insert(messages.clone(), now).await {
+                Err(MailError::Store(error)) if error.kind() == StoreErrorKind::Contended => {}
+                inserted => return inserted,
+            }
+        }
+        self.try_insert(messages, now).await
+    }
+
+    async fn try_insert(
+        &self,
+        messages: Arc<Vec<MessageRecord>>,
+        now: Instant,
+    ) -> Result<Vec<Inserted>, MailError> {
+        transaction!(write self, [] db => intake::insert(db, &messages, now))
     }
 
     /// Makes deferred messages due and forgets pauses of the accounts, so that all are tried now
     /// (limits still hold). Which accounts have mail now.
-    pub(crate) async fn run_now(
-        &self,
-        selection: &Selection,
-        now: Instant,
-    ) -> Result<Moved, MailError> {
-        each!(self, queue => queue.run_now(selection, now).await)
+    pub(crate) async fn run_now(&self, selection: &Selection) -> Result<Moved, MailError> {
+        let mut moved = Moved::default();
+        loop {
+            let chunk = transaction!(write self, [selection = selection.clone()]
+                db => holding::advance(db, &selection, CHUNK))?;
+            moved.messages += chunk.messages;
+            if chunk.messages < CHUNK as usize || selection.ids.is_some() {
+                break;
+            }
+        }
+        let selection = selection.clone();
+        moved.accounts = transaction!(write self, [] db => holding::resume_accounts(
+            db, &selection.tenant_id, selection.account_id.as_deref()))?;
+        Ok(moved)
     }
 
     /// Holds a tenant, or one batch of it, also what is added to it later.
@@ -408,7 +474,22 @@ impl Queue {
         tenant_id: &str,
         batch_code: Option<&str>,
     ) -> Result<u64, MailError> {
-        each!(self, queue => queue.suspend(tenant_id, batch_code).await)
+        let tenant_id = tenant_id.to_owned();
+        let Some(batch) = batch_code.map(ToOwned::to_owned) else {
+            return transaction!(write self, []
+                db => holding::set_tenant_suspended(db, &tenant_id, true));
+        };
+        transaction!(write self, [tenant_id = tenant_id.clone(), batch = batch.clone()]
+            db => holding::set_batch_suspended(db, &tenant_id, &batch, true))?;
+        let mut held = 0;
+        loop {
+            let chunk = transaction!(write self, [tenant_id = tenant_id.clone(), batch = batch.clone()]
+                db => holding::hold_batch(db, &tenant_id, &batch, CHUNK))?;
+            held += chunk;
+            if chunk < u64::from(CHUNK) {
+                return Ok(held);
+            }
+        }
     }
 
     /// Lets go what [`Queue::suspend`] holds.
@@ -418,7 +499,22 @@ impl Queue {
         batch_code: Option<&str>,
         now: Instant,
     ) -> Result<u64, MailError> {
-        each!(self, queue => queue.activate(tenant_id, batch_code, now).await)
+        let tenant_id = tenant_id.to_owned();
+        let Some(batch) = batch_code.map(ToOwned::to_owned) else {
+            return transaction!(write self, []
+                db => holding::set_tenant_suspended(db, &tenant_id, false));
+        };
+        transaction!(write self, [tenant_id = tenant_id.clone(), batch = batch.clone()]
+            db => holding::set_batch_suspended(db, &tenant_id, &batch, false))?;
+        let mut gone = 0;
+        loop {
+            let chunk = transaction!(write self, [tenant_id = tenant_id.clone(), batch = batch.clone()]
+                db => holding::let_batch_go(db, &tenant_id, &batch, now, CHUNK))?;
+            gone += chunk;
+            if chunk < u64::from(CHUNK) {
+                return Ok(gone);
+            }
+        }
     }
 
     /// Removes up to `limit` messages with all that belongs to them, but those being sent now.
@@ -428,7 +524,7 @@ impl Queue {
         selection: &Selection,
         limit: u32,
     ) -> Result<u64, MailError> {
-        each!(self, queue => queue.delete_messages(selection, limit).await)
+        transaction!(write self, [selection = selection.clone()] db => holding::delete_messages(db, &selection, limit))
     }
 
     /// Removes up to `limit` messages that were sent or failed before an instant.
@@ -438,7 +534,7 @@ impl Queue {
         before: Instant,
         limit: u32,
     ) -> Result<u64, MailError> {
-        each!(self, queue => queue.cleanup(tenant_id, before, limit).await)
+        transaction!(write self, [tenant_id = tenant_id.map(ToOwned::to_owned)] db => holding::cleanup(db, tenant_id.as_deref(), before, limit))
     }
 
     /// A page of messages after `after`, in the order they came, with the name of each row.
@@ -448,7 +544,7 @@ impl Queue {
         after: i64,
         now: Instant,
     ) -> Result<Vec<(i64, MessageRow)>, MailError> {
-        each!(self, queue => queue.messages(query, after, now).await)
+        transaction!(read self, [query = query.clone()] db => listing::messages(db, &query, after, now))
     }
 
     /// Attempts to send one message, in order.
@@ -457,7 +553,7 @@ impl Queue {
         tenant_id: &str,
         message_id: &str,
     ) -> Result<Vec<Attempt>, MailError> {
-        each!(self, queue => queue.attempts(tenant_id, message_id).await)
+        transaction!(read self, [tenant_id = tenant_id.to_owned(), message_id = message_id.to_owned()] db => listing::attempts(db, &tenant_id, &message_id))
     }
 
     /// Per account, from counters that are kept with every change: no backlog is counted.
@@ -466,7 +562,7 @@ impl Queue {
         tenant_id: Option<&str>,
         now: Instant,
     ) -> Result<Vec<Counts>, MailError> {
-        each!(self, queue => queue.counts(tenant_id, now).await)
+        transaction!(read self, [tenant_id = tenant_id.map(ToOwned::to_owned)] db => listing::counts(db, tenant_id.as_deref(), now))
     }
 
     /// A value kept for all instances; the first one given stays. What it is.
@@ -475,11 +571,20 @@ impl Queue {
         name: &str,
         first: Option<&[u8]>,
     ) -> Result<Option<Vec<u8>>, MailError> {
-        each!(self, queue => queue.setting(name, first).await)
+        let name = name.to_owned();
+        match first.map(<[u8]>::to_vec) {
+            Some(first) => {
+                transaction!(write self, [] db => keys::setting(db, &name, Some(&first)))
+            }
+            None => transaction!(read self, [] db => keys::setting(db, &name, None)),
+        }
     }
 
     /// What is not answered yet is, and then the file is closed.
     pub(crate) fn close(&self) {
-        each!(self, queue => queue.close());
+        match self {
+            Self::Sqlite(sqlite) => sqlite.close(),
+            Self::Postgres(postgres) => postgres.close(),
+        }
     }
 }

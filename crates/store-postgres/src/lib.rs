@@ -14,6 +14,7 @@ mod error;
 mod job;
 mod lane;
 mod migrate;
+mod neighbour;
 mod once;
 mod session;
 mod settings;
@@ -36,6 +37,7 @@ use tollgate_core::store::{
 use tollgate_core::{Instant, Intent};
 
 pub use migrate::doors;
+pub use neighbour::Neighbour;
 pub use settings::{BadUrl, Settings};
 
 use clerk::Clerk;

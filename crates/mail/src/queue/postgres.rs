@@ -1,235 +1,244 @@
-//! Postgres, not complete yet.
+//! PostgreSQL: a few connections, a transaction each, nothing remembered between them.
+//!
+//! Statements are unnamed and settings local to the transaction, so that PgBouncer can stand in
+//! between. Locks are taken in one order: tenant and account rows, messages by id or passing over
+//! locked ones, tallies last and sorted.
 
-use tollgate::Instant;
+mod migrate;
 
-use super::*;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
+use parking_lot::{Mutex, RwLock};
+use std::collections::HashMap;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio_postgres::types::{IsNull, ToSql, Type, to_sql_checked};
+use tokio_postgres::{Client, Row as PgRow};
+use tollgate::{PostgresNeighbour, StoreError, StoreErrorKind};
+
+use super::db::{Dialect, Row, Value, dialect};
+use crate::error::MailError;
+
+const CONNECTIONS: usize = 8;
+/// Connecting, waiting for a free connection, or one statement.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// What a transaction begins with. An instance that stops in the middle must not hold its rows.
+const BEGIN_WRITE: &str = "begin isolation level read committed; \
+    set local idle_in_transaction_session_timeout = '10s'; \
+    set local statement_timeout = '10s'; set local lock_timeout = '5s'";
+const BEGIN_READ: &str = "begin isolation level repeatable read read only; \
+    set local idle_in_transaction_session_timeout = '10s'; set local statement_timeout = '10s'";
+
+/// The relay's tables in PostgreSQL.
 #[derive(Debug)]
-pub(crate) struct Postgres;
-
-fn unfinished<T>() -> Result<T, MailError> {
-    Err(MailError::unavailable("not there yet"))
+pub(crate) struct Postgres {
+    pool: Arc<Pool>,
 }
 
-#[allow(unused_variables)]
+struct Pool {
+    neighbour: PostgresNeighbour,
+    free: Mutex<Vec<Client>>,
+    turns: Arc<Semaphore>,
+    /// Statements as they are written for this schema.
+    statements: RwLock<HashMap<&'static str, Arc<str>>>,
+    closed: AtomicBool,
+}
+
+impl std::fmt::Debug for Pool {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Pool").field("neighbour", &self.neighbour).finish_non_exhaustive()
+    }
+}
+
+/// A transaction. Dropped before its end, it takes its connection along, and PostgreSQL rolls back.
+pub(super) struct Session {
+    pool: Arc<Pool>,
+    client: Client,
+    begin: &'static str,
+    begun: AtomicBool,
+    _turn: OwnedSemaphorePermit,
+}
+
 impl Postgres {
+    /// Connects, and brings the tables up to date.
     pub(crate) async fn open(url: &str) -> Result<Self, MailError> {
-        unfinished()
+        let neighbour = PostgresNeighbour::parse(url)?;
+        let client = neighbour.connect(PATIENCE).await?;
+        migrate::migrate(&client, neighbour.schema()).await?;
+        let pool = Pool {
+            neighbour,
+            free: Mutex::new(vec![client]),
+            turns: Arc::new(Semaphore::new(CONNECTIONS)),
+            statements: RwLock::default(),
+            closed: AtomicBool::new(false),
+        };
+        Ok(Self { pool: Arc::new(pool) })
     }
-    pub(crate) fn close(&self) {}
-    pub(crate) async fn accounts_with_work(
+
+    /// For changes.
+    pub(super) async fn write(&self) -> Result<Session, MailError> {
+        self.begin(BEGIN_WRITE).await
+    }
+
+    /// For looking: everything as it is at one moment.
+    pub(super) async fn read(&self) -> Result<Session, MailError> {
+        self.begin(BEGIN_READ).await
+    }
+
+    async fn begin(&self, begin: &'static str) -> Result<Session, MailError> {
+        let pool = &self.pool;
+        if pool.closed.load(Ordering::Relaxed) {
+            return Err(MailError::unavailable("the mail relay is closed"));
+        }
+        let turn = tokio::time::timeout(PATIENCE, pool.turns.clone().acquire_owned())
+            .await
+            .map_err(|_| timed_out())?
+            .map_err(|_| MailError::unavailable("the mail relay is closed"))?;
+        let free = loop {
+            let free = pool.free.lock().pop();
+            match free {
+                Some(client) if client.is_closed() => {}
+                free => break free,
+            }
+        };
+        let client = match free {
+            Some(client) => client,
+            None => pool.neighbour.connect(PATIENCE).await?,
+        };
+        let begun = AtomicBool::new(false);
+        Ok(Session { pool: pool.clone(), client, begin, begun, _turn: turn })
+    }
+
+    pub(crate) fn close(&self) {
+        self.pool.closed.store(true, Ordering::Relaxed);
+        self.pool.free.lock().clear();
+    }
+}
+
+impl Session {
+    pub(super) async fn rows(
         &self,
-        now: Instant,
-    ) -> Result<Vec<AccountKey>, MailError> {
-        unfinished()
+        sql: &'static str,
+        values: &[Value],
+    ) -> Result<Vec<Row>, MailError> {
+        let sql = self.pool.statement(sql);
+        let values = typed(values);
+        let rows = self.run(self.client.query_typed(&sql, &values)).await?;
+        rows.iter().map(row_of).collect()
     }
-    pub(crate) async fn next_due(&self, now: Instant) -> Result<Option<Instant>, MailError> {
-        unfinished()
-    }
-    pub(crate) async fn claim(
+
+    pub(super) async fn change(
         &self,
-        account: &AccountKey,
-        lease: Lease<'_>,
-        limit: u32,
-    ) -> Result<Option<Claims>, MailError> {
-        unfinished()
-    }
-    pub(crate) async fn release(
-        &self,
-        instance: &str,
-        claimed: &[Claimed],
-        pause: Option<&Pause>,
-    ) -> Result<(), MailError> {
-        unfinished()
-    }
-    pub(crate) async fn finish(&self, finish: &Finish<'_>) -> Result<Finished, MailError> {
-        unfinished()
-    }
-    pub(crate) async fn pause_account(&self, pause: &Pause) -> Result<(), MailError> {
-        unfinished()
-    }
-    pub(crate) async fn recover_expired(
-        &self,
-        now: Instant,
-        limit: u32,
-    ) -> Result<Moved, MailError> {
-        unfinished()
-    }
-    pub(crate) async fn promote_due(&self, now: Instant, limit: u32) -> Result<Moved, MailError> {
-        unfinished()
-    }
-    pub(crate) async fn load_content(&self, seq: i64) -> Result<Option<Vec<u8>>, MailError> {
-        unfinished()
-    }
-    pub(crate) async fn refunds_due(&self, limit: u32) -> Result<Vec<RefundDue>, MailError> {
-        unfinished()
-    }
-    pub(crate) async fn refunds_done(&self, seqs: &[i64]) -> Result<(), MailError> {
-        unfinished()
-    }
-    pub(crate) async fn reports_claim(
-        &self,
-        lease: Lease<'_>,
-        limit: u32,
-    ) -> Result<Option<ReportClaim>, MailError> {
-        unfinished()
-    }
-    pub(crate) async fn reports_done(
-        &self,
-        tenant_id: &str,
-        instance: &str,
-        reports: &[Report],
-    ) -> Result<(), MailError> {
-        unfinished()
-    }
-    pub(crate) async fn reports_failed(
-        &self,
-        tenant_id: &str,
-        instance: &str,
-        retry_at: Instant,
-    ) -> Result<(), MailError> {
-        unfinished()
-    }
-    pub(crate) async fn reports_due_at(&self) -> Result<Option<Instant>, MailError> {
-        unfinished()
-    }
-    pub(crate) async fn put_tenant(&self, tenant: &TenantRecord) -> Result<bool, MailError> {
-        unfinished()
-    }
-    pub(crate) async fn tenants(&self) -> Result<Vec<Tenant>, MailError> {
-        unfinished()
-    }
-    pub(crate) async fn tenant(&self, id: &str) -> Result<Option<TenantRecord>, MailError> {
-        unfinished()
-    }
-    pub(crate) async fn delete_tenant(&self, id: &str) -> Result<(), MailError> {
-        unfinished()
-    }
-    pub(crate) async fn set_tenant_token(&self, id: &str, hash: &[u8]) -> Result<bool, MailError> {
-        unfinished()
-    }
-    pub(crate) async fn tenant_of_token(&self, hash: &[u8]) -> Result<Option<String>, MailError> {
-        unfinished()
-    }
-    pub(crate) async fn put_account(
-        &self,
-        account: &AccountRecord,
-        now: Instant,
-    ) -> Result<bool, MailError> {
-        unfinished()
-    }
-    pub(crate) async fn account(
-        &self,
-        key: &AccountKey,
-    ) -> Result<Option<AccountRecord>, MailError> {
-        unfinished()
-    }
-    pub(crate) async fn accounts(
-        &self,
-        tenant_id: Option<&str>,
-    ) -> Result<Vec<AccountRecord>, MailError> {
-        unfinished()
-    }
-    pub(crate) async fn delete_account(&self, key: &AccountKey) -> Result<bool, MailError> {
-        unfinished()
-    }
-    pub(crate) async fn put_key(&self, key: &ApiKey, hash: &[u8]) -> Result<(), MailError> {
-        unfinished()
-    }
-    pub(crate) async fn keys(&self, tenant_id: Option<&str>) -> Result<Vec<ApiKey>, MailError> {
-        unfinished()
-    }
-    pub(crate) async fn key(&self, id: &str) -> Result<Option<ApiKey>, MailError> {
-        unfinished()
-    }
-    pub(crate) async fn key_of_hash(
-        &self,
-        hash: &[u8],
-    ) -> Result<Option<(ApiKey, Vec<u8>)>, MailError> {
-        unfinished()
-    }
-    pub(crate) async fn change_key(
-        &self,
-        id: &str,
-        enabled: Option<bool>,
-        daily_limit: Option<u64>,
-    ) -> Result<bool, MailError> {
-        unfinished()
-    }
-    pub(crate) async fn delete_key(&self, id: &str) -> Result<bool, MailError> {
-        unfinished()
-    }
-    pub(crate) async fn insert(
-        &self,
-        messages: Vec<MessageRecord>,
-        now: Instant,
-    ) -> Result<Vec<Inserted>, MailError> {
-        unfinished()
-    }
-    pub(crate) async fn run_now(
-        &self,
-        selection: &Selection,
-        now: Instant,
-    ) -> Result<Moved, MailError> {
-        unfinished()
-    }
-    pub(crate) async fn suspend(
-        &self,
-        tenant_id: &str,
-        batch_code: Option<&str>,
+        sql: &'static str,
+        values: &[Value],
     ) -> Result<u64, MailError> {
-        unfinished()
+        let sql = self.pool.statement(sql);
+        let values = typed(values);
+        self.run(self.client.execute_typed(&sql, &values)).await
     }
-    pub(crate) async fn activate(
+
+    /// A statement; the first one together with the beginning of the transaction.
+    async fn run<T>(
         &self,
-        tenant_id: &str,
-        batch_code: Option<&str>,
-        now: Instant,
-    ) -> Result<u64, MailError> {
-        unfinished()
+        statement: impl Future<Output = Result<T, tokio_postgres::Error>>,
+    ) -> Result<T, MailError> {
+        let answered = async {
+            if self.begun.swap(true, Ordering::Relaxed) {
+                statement.await
+            } else {
+                // Polled in this order, so sent in this order, without waiting in between.
+                let (begun, answer) =
+                    tokio::join!(biased; self.client.batch_execute(self.begin), statement);
+                begun.and(answer)
+            }
+        };
+        match tokio::time::timeout(PATIENCE, answered).await {
+            Ok(answer) => answer.map_err(failed),
+            Err(_) => Err(timed_out()),
+        }
     }
-    pub(crate) async fn delete_messages(
+
+    /// Makes it durable. An error leaves open whether it is.
+    pub(super) async fn commit(self) -> Result<(), MailError> {
+        self.end("commit").await
+    }
+
+    pub(super) async fn roll_back(self) {
+        let _ = self.end("rollback").await;
+    }
+
+    async fn end(self, word: &'static str) -> Result<(), MailError> {
+        if self.begun.load(Ordering::Relaxed) {
+            tokio::time::timeout(PATIENCE, self.client.batch_execute(word))
+                .await
+                .map_err(|_| timed_out())?
+                .map_err(failed)?;
+        }
+        if !self.pool.closed.load(Ordering::Relaxed) {
+            self.pool.free.lock().push(self.client);
+        }
+        Ok(())
+    }
+}
+
+impl Pool {
+    fn statement(&self, sql: &'static str) -> Arc<str> {
+        if let Some(written) = self.statements.read().get(sql) {
+            return written.clone();
+        }
+        let written: Arc<str> = dialect(sql, Dialect::Postgres(self.neighbour.schema())).into();
+        self.statements.write().insert(sql, written.clone());
+        written
+    }
+}
+
+fn typed(values: &[Value]) -> Vec<(&(dyn ToSql + Sync), Type)> {
+    let kind = |value: &Value| match value {
+        Value::Int(_) => Type::INT8,
+        Value::Text(_) => Type::TEXT,
+        Value::Bytes(_) => Type::BYTEA,
+    };
+    values.iter().map(|value| (value as &(dyn ToSql + Sync), kind(value))).collect()
+}
+
+impl ToSql for Value {
+    fn to_sql(
         &self,
-        selection: &Selection,
-        limit: u32,
-    ) -> Result<u64, MailError> {
-        unfinished()
+        kind: &Type,
+        out: &mut tokio_postgres::types::private::BytesMut,
+    ) -> Result<IsNull, Box<dyn std::error::Error + Sync + Send>> {
+        match self {
+            Self::Int(value) => value.to_sql(kind, out),
+            Self::Text(value) => value.to_sql(kind, out),
+            Self::Bytes(value) => value.to_sql(kind, out),
+        }
     }
-    pub(crate) async fn cleanup(
-        &self,
-        tenant_id: Option<&str>,
-        before: Instant,
-        limit: u32,
-    ) -> Result<u64, MailError> {
-        unfinished()
+
+    fn accepts(kind: &Type) -> bool {
+        matches!(*kind, Type::INT8 | Type::TEXT | Type::BYTEA)
     }
-    pub(crate) async fn messages(
-        &self,
-        query: &MessageQuery,
-        after: i64,
-        now: Instant,
-    ) -> Result<Vec<(i64, MessageRow)>, MailError> {
-        unfinished()
-    }
-    pub(crate) async fn attempts(
-        &self,
-        tenant_id: &str,
-        message_id: &str,
-    ) -> Result<Vec<Attempt>, MailError> {
-        unfinished()
-    }
-    pub(crate) async fn counts(
-        &self,
-        tenant_id: Option<&str>,
-        now: Instant,
-    ) -> Result<Vec<Counts>, MailError> {
-        unfinished()
-    }
-    pub(crate) async fn setting(
-        &self,
-        name: &str,
-        first: Option<&[u8]>,
-    ) -> Result<Option<Vec<u8>>, MailError> {
-        unfinished()
-    }
+
+    to_sql_checked!();
+}
+
+fn row_of(row: &PgRow) -> Result<Row, MailError> {
+    let value = |(position, column): (usize, &tokio_postgres::Column)| match *column.type_() {
+        Type::INT8 => row.try_get(position).map(Value::Int),
+        Type::INT4 => row.try_get(position).map(|it: Option<i32>| Value::Int(it.map(i64::from))),
+        Type::BYTEA => row.try_get(position).map(Value::Bytes),
+        Type::VOID => Ok(Value::Int(None)),
+        _ => row.try_get(position).map(Value::Text),
+    };
+    let values: Result<Vec<Value>, _> = row.columns().iter().enumerate().map(value).collect();
+    values.map(Row).map_err(failed)
+}
+
+fn failed(error: tokio_postgres::Error) -> MailError {
+    PostgresNeighbour::error("the mail relay's tables in PostgreSQL cannot be used", error).into()
+}
+
+fn timed_out() -> MailError {
+    let message = "PostgreSQL did not answer the mail relay in time";
+    StoreError::new(StoreErrorKind::Timeout, message).into()
 }
