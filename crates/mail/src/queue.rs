@@ -112,9 +112,9 @@ pub(crate) enum PauseCause {
 
 /// What became of a claimed message.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) struct Finish {
-    pub(crate) claimed: Claimed,
-    pub(crate) instance: String,
+pub(crate) struct Finish<'a> {
+    pub(crate) claimed: &'a Claimed,
+    pub(crate) instance: &'a str,
     /// The decision's instant that let it begin.
     pub(crate) started_at: Instant,
     pub(crate) finished_at: Instant,
@@ -245,8 +245,14 @@ impl Queue {
 
     /// Notes an outcome: message, counts, `send_log`, the tenant's report, the refund that is due,
     /// and the account's pause, in one transaction. What is final drops the content.
-    pub(crate) async fn finish(&self, finish: Finish) -> Result<Finished, MailError> {
-        transaction!(write self, [] db => outcome::finish(db, &finish))
+    pub(crate) async fn finish(&self, finish: &Finish<'_>) -> Result<Finished, MailError> {
+        let (started_at, finished_at) = (finish.started_at, finish.finished_at);
+        let (smtp_code, smtp_text) = (finish.smtp_code, finish.smtp_text.clone());
+        transaction!(write self,
+            [claimed = finish.claimed.clone(), instance = finish.instance.to_owned(),
+             outcome = finish.outcome.clone()]
+            db => outcome::finish(db, &Finish { claimed: &claimed, instance: &instance, started_at,
+                finished_at, smtp_code, smtp_text, outcome }))
     }
 
     /// Stops an account, with no message at hand.

@@ -19,8 +19,8 @@ struct After {
     attempts: i64,
 }
 
-pub(super) async fn finish(db: &Db<'_>, finish: &Finish) -> Result<Finished, MailError> {
-    let claimed = &finish.claimed;
+pub(super) async fn finish(db: &Db<'_>, finish: &Finish<'_>) -> Result<Finished, MailError> {
+    let claimed = finish.claimed;
     let before = db
         .row(
             "select state, lease_by, attempts, batch_code, receipt, due_at from mail_message \
@@ -53,7 +53,7 @@ pub(super) async fn finish(db: &Db<'_>, finish: &Finish) -> Result<Finished, Mai
 }
 
 /// Still under our lease; or, if it was sent after all, waiting to be sent again by whomever.
-fn is_ours(before: &Row, finish: &Finish) -> bool {
+fn is_ours(before: &Row, finish: &Finish<'_>) -> bool {
     match State::of(before.int(0)) {
         State::Sending => {
             before.text(1) == finish.instance && before.int(2) == i64::from(finish.claimed.attempts)
@@ -63,7 +63,7 @@ fn is_ours(before: &Row, finish: &Finish) -> bool {
     }
 }
 
-async fn after(db: &Db<'_>, before: &Row, finish: &Finish) -> Result<After, MailError> {
+async fn after(db: &Db<'_>, before: &Row, finish: &Finish<'_>) -> Result<After, MailError> {
     let attempts = before.int(2);
     let (state, due_at, error, attempts) = match &finish.outcome {
         Outcome::Sent => (State::Sent, None, None, attempts),
@@ -88,7 +88,7 @@ async fn after(db: &Db<'_>, before: &Row, finish: &Finish) -> Result<After, Mail
     Ok(After { state, due_at, last_error: error.map(|text| shortened(text)), attempts })
 }
 
-async fn write_message(db: &Db<'_>, finish: &Finish, after: &After) -> Result<(), MailError> {
+async fn write_message(db: &Db<'_>, finish: &Finish<'_>, after: &After) -> Result<(), MailError> {
     let is_final = matches!(after.state, State::Sent | State::Error);
     db.change(
         "update mail_message set state = ?2, due_at = ?3, last_error = ?4, attempts = ?5, \
@@ -110,11 +110,11 @@ async fn write_message(db: &Db<'_>, finish: &Finish, after: &After) -> Result<()
 /// What is final: no content any more, a report to the tenant, a refund to the key.
 async fn write_final(
     db: &Db<'_>,
-    finish: &Finish,
+    finish: &Finish<'_>,
     after: &After,
     before: &Row,
 ) -> Result<(), MailError> {
-    let claimed = &finish.claimed;
+    let claimed = finish.claimed;
     db.change("delete from mail_content where message_seq = ?1", values![claimed.seq]).await?;
     let status = if after.state == State::Sent { "sent" } else { "error" };
     db.change(
@@ -143,8 +143,8 @@ async fn write_final(
     Ok(())
 }
 
-async fn write_log(db: &Db<'_>, finish: &Finish) -> Result<(), MailError> {
-    let claimed = &finish.claimed;
+async fn write_log(db: &Db<'_>, finish: &Finish<'_>) -> Result<(), MailError> {
+    let claimed = finish.claimed;
     let outcome = match &finish.outcome {
         Outcome::Sent => "sent",
         Outcome::Failed { .. } | Outcome::RateLimited { .. } => "error",
@@ -160,7 +160,7 @@ async fn write_log(db: &Db<'_>, finish: &Finish) -> Result<(), MailError> {
             &claimed.account.tenant_id,
             &claimed.account.account_id,
             &claimed.id,
-            &finish.instance,
+            finish.instance,
             finish.started_at,
             finish.finished_at,
             finish.smtp_code.map(i64::from),

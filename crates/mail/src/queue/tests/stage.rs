@@ -148,15 +148,15 @@ impl Stage {
 
     pub(super) async fn finish(&self, claimed: &Claimed, outcome: Outcome) -> Finished {
         let finish = Finish {
-            claimed: claimed.clone(),
-            instance: "me".into(),
+            claimed,
+            instance: "me",
             started_at: at(1),
             finished_at: at(2),
             smtp_code: Some(250),
             smtp_text: "as the server said".into(),
             outcome,
         };
-        self.queue.finish(finish).await.unwrap()
+        self.queue.finish(&finish).await.unwrap()
     }
 
     pub(super) async fn row(&self, id: &str, now: Instant) -> MessageRow {
