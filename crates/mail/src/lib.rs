@@ -21,6 +21,7 @@ mod settings;
 mod smtp;
 mod validate;
 
+pub use dispatcher::Running;
 pub use error::{Invalid, MailError, Refused, SendError};
 pub use mail::Mail;
 pub use model::{
