@@ -11,6 +11,7 @@ macro_rules! say {
 
 mod check;
 mod client;
+mod mail;
 mod policy;
 mod slot;
 mod slot_import;
@@ -20,6 +21,7 @@ mod token;
 use std::io::Write;
 
 use clap::{CommandFactory, Parser, Subcommand};
+use tollgate_mail::{Mail, MailSettings};
 use tracing::level_filters::LevelFilter;
 
 use crate::exit::{Done, Failure};
@@ -54,6 +56,9 @@ pub(crate) enum Command {
     /// List, show, apply and delete policies
     #[command(subcommand)]
     Policy(policy::PolicyCommand),
+    /// Run the mail relay: tenants, accounts, keys, messages, queue; send files
+    #[command(subcommand)]
+    Mail(mail::MailCommand),
     /// Make access tokens
     #[command(subcommand)]
     Token(token::TokenCommand),
@@ -77,6 +82,7 @@ pub(crate) fn run(command: Command) -> Result<Done, Failure> {
         Command::Refund(args) => check::refund(&args),
         Command::Slot(args) => slot::run(args),
         Command::Policy(command) => policy::run(command),
+        Command::Mail(command) => mail::run(&command),
         Command::Token(command) => token::run(&command),
         Command::Migrate { store } => migrate(&store),
         Command::Sql => {
@@ -91,7 +97,11 @@ pub(crate) fn run(command: Command) -> Result<Done, Failure> {
 }
 
 fn migrate(store: &str) -> Result<Done, Failure> {
-    token::with_store(store, async |_| Ok(()))?;
+    token::with_store(store, async |gate| {
+        // The mail relay's tables stand beside the store's.
+        Mail::open(gate.clone(), store, MailSettings::default()).await?.close();
+        Ok(())
+    })?;
     say!("{} is up to date", tollgate::shown_url(store));
     Ok(Done::Ok)
 }

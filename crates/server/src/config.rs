@@ -1,5 +1,7 @@
 //! The configuration file. Every key has a default; an unknown one is an error that names it.
 
+mod mail;
+
 use std::fmt;
 use std::path::Path;
 use std::time::Duration;
@@ -7,12 +9,15 @@ use std::time::Duration;
 use serde::Deserialize;
 use tollgate::{Policy, parse_duration, policies_from_toml};
 
+use mail::MailSection;
+
 /// What `--config FILE` says.
 #[derive(Debug, Deserialize, Default)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct Config {
     pub(crate) server: Server,
     pub(crate) store: Store,
+    pub(crate) mail: MailSection,
     policy: toml::Table,
 }
 
@@ -132,6 +137,7 @@ mod tests {
         for (text, name) in [
             ("[server]\nlisen = \"x\"", "lisen"),
             ("[sever]\n", "sever"),
+            ("[mail]\nconcurency = 1", "concurency"),
             ("[policy.a]\nlimits = []\nroute = []", "policy.a.route"),
         ] {
             let BadConfig(why) = Config::parse(text).unwrap_err();
