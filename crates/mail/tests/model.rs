@@ -1,5 +1,7 @@
 //! The relay through its public face, on every store: one named test per case and store.
 
+#![allow(clippy::unwrap_used, reason = "a test ends at the first surprise")]
+
 #[path = "model/catalogue.rs"]
 mod catalogue;
 #[path = "model/messages.rs"]

@@ -10,7 +10,7 @@ fn field(error: MailError) -> String {
     }
 }
 
-pub async fn a_tenants_token_names_its_tenant_and_is_replaced(stage: Stage) {
+pub(crate) async fn a_tenants_token_names_its_tenant_and_is_replaced(stage: Stage) {
     let mail = &stage.mail;
     let first = mail.new_tenant_token("acme").await.unwrap();
     assert!(first.starts_with("tgt_") && first.len() > 40, "256 bits: {first}");
@@ -26,7 +26,9 @@ pub async fn a_tenants_token_names_its_tenant_and_is_replaced(stage: Stage) {
     assert_eq!(mail.bearer(&second).await.unwrap().as_deref(), Some("acme"));
 }
 
-pub async fn an_account_is_replaced_whole_and_keeps_its_password_only_for_its_server(stage: Stage) {
+pub(crate) async fn an_account_is_replaced_whole_and_keeps_its_password_only_for_its_server(
+    stage: Stage,
+) {
     let mail = &stage.mail;
     let key = AccountKey::new("acme", "main");
     let before = mail.account(&key).await.unwrap();
@@ -54,7 +56,7 @@ pub async fn an_account_is_replaced_whole_and_keeps_its_password_only_for_its_se
     assert!(!mail.account(&key).await.unwrap().has_password);
 }
 
-pub async fn bad_accounts_are_refused_with_the_field_named(stage: Stage) {
+pub(crate) async fn bad_accounts_are_refused_with_the_field_named(stage: Stage) {
     let mail = &stage.mail;
     type Change = fn(&mut tollgate_mail::NewAccount);
     let cases: [(&str, Change); 12] = [
@@ -81,7 +83,7 @@ pub async fn bad_accounts_are_refused_with_the_field_named(stage: Stage) {
     assert_eq!(mail.accounts(Some("acme")).await.unwrap().len(), 1);
 }
 
-pub async fn accounts_of_two_tenants_do_not_meet(stage: Stage) {
+pub(crate) async fn accounts_of_two_tenants_do_not_meet(stage: Stage) {
     let mail = &stage.mail;
     mail.put_tenant(new_tenant("other")).await.unwrap();
     let mut theirs = new_account("other", "main");
@@ -94,7 +96,7 @@ pub async fn accounts_of_two_tenants_do_not_meet(stage: Stage) {
     assert_eq!(mail.accounts(Some("acme")).await.unwrap().len(), 1);
 }
 
-pub async fn a_tenant_is_deleted_with_all_that_is_its_own(stage: Stage) {
+pub(crate) async fn a_tenant_is_deleted_with_all_that_is_its_own(stage: Stage) {
     let mail = &stage.mail;
     let key = stage.key(10).await;
     let token = mail.new_tenant_token("acme").await.unwrap();
@@ -111,7 +113,7 @@ pub async fn a_tenant_is_deleted_with_all_that_is_its_own(stage: Stage) {
     assert_eq!(mail.counts().await.unwrap(), []);
 }
 
-pub async fn what_does_not_exist_is_not_found(stage: Stage) {
+pub(crate) async fn what_does_not_exist_is_not_found(stage: Stage) {
     let mail = &stage.mail;
     let nobody = AccountKey::new("acme", "nobody");
     let key = NewApiKey {
@@ -139,7 +141,7 @@ pub async fn what_does_not_exist_is_not_found(stage: Stage) {
     assert_eq!(field(mail.create_key(wrong).await.unwrap_err()), "timezone");
 }
 
-pub async fn report_secrets_are_made_once_and_shown_once(stage: Stage) {
+pub(crate) async fn report_secrets_are_made_once_and_shown_once(stage: Stage) {
     let mail = &stage.mail;
     let url = Some("https://example.org/reports".to_owned());
     let tenant = NewTenant { report_url: url, ..new_tenant("reporting") };

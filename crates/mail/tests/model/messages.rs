@@ -6,7 +6,7 @@ use crate::stage::{Stage, new_message, new_tenant};
 use tollgate::Span;
 use tollgate_mail::{Attachment, Content, MessageQuery, Selection, Status};
 
-pub async fn good_and_bad_messages_are_judged_one_by_one(stage: Stage) {
+pub(crate) async fn good_and_bad_messages_are_judged_one_by_one(stage: Stage) {
     let mail = &stage.mail;
     mail.put_tenant(new_tenant("other")).await.unwrap();
     let mut bad = new_message("bad");
@@ -27,7 +27,7 @@ pub async fn good_and_bad_messages_are_judged_one_by_one(stage: Stage) {
     assert_eq!(stage.pending().await, 2);
 }
 
-pub async fn bad_content_is_refused_with_the_field_named(stage: Stage) {
+pub(crate) async fn bad_content_is_refused_with_the_field_named(stage: Stage) {
     type Change = fn(&mut Content);
     let attachment = |name: &str, kind: &str, content: &str| Attachment {
         filename: name.into(),
@@ -85,7 +85,7 @@ async fn refused(stage: &Stage, message: tollgate_mail::NewMessage, expected: &s
     assert!(reason.starts_with(expected), "{reason:?} does not begin with {expected:?}");
 }
 
-pub async fn a_repeated_id_is_fine_and_a_reused_one_is_not(stage: Stage) {
+pub(crate) async fn a_repeated_id_is_fine_and_a_reused_one_is_not(stage: Stage) {
     let mail = &stage.mail;
     mail.add_messages(vec![new_message("a")]).await.unwrap();
     let again = mail.add_messages(vec![new_message("a"), new_message("a")]).await.unwrap();
@@ -98,7 +98,7 @@ pub async fn a_repeated_id_is_fine_and_a_reused_one_is_not(stage: Stage) {
     assert_eq!(stage.pending().await, 1);
 }
 
-pub async fn a_page_has_a_cursor_until_the_last(stage: Stage) {
+pub(crate) async fn a_page_has_a_cursor_until_the_last(stage: Stage) {
     let mail = &stage.mail;
     let messages = (0..7).map(|n| new_message(&format!("m{n}"))).collect();
     mail.add_messages(messages).await.unwrap();
@@ -123,7 +123,7 @@ pub async fn a_page_has_a_cursor_until_the_last(stage: Stage) {
     }
 }
 
-pub async fn batches_are_suspended_and_activated(stage: Stage) {
+pub(crate) async fn batches_are_suspended_and_activated(stage: Stage) {
     let mail = &stage.mail;
     let mut held = new_message("held");
     held.batch_code = Some("spring".into());
@@ -137,7 +137,7 @@ pub async fn batches_are_suspended_and_activated(stage: Stage) {
     assert_eq!(stage.pending().await, 2);
 }
 
-pub async fn cleanup_works_in_many_chunks(stage: Stage) {
+pub(crate) async fn cleanup_works_in_many_chunks(stage: Stage) {
     let mail = &stage.mail;
     let messages = (0..2500).map(|n| {
         let mut message = new_message(&format!("m{n}"));

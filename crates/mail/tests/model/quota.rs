@@ -6,7 +6,7 @@ use crate::stage::{Stage, new_account, new_message, new_tenant, request};
 use tollgate::{Clock, Instant, Span};
 use tollgate_mail::{Refused, Selection, SendError, Sent};
 
-pub async fn exactly_the_limit_passes_and_one_more_does_not(stage: Stage) {
+pub(crate) async fn exactly_the_limit_passes_and_one_more_does_not(stage: Stage) {
     let key = stage.key(100).await;
     assert_eq!(stage.mail.send(&key, request(95), None).await.unwrap().remaining, 5);
     let refused = stage.mail.send(&key, request(6), None).await;
@@ -26,14 +26,14 @@ pub async fn exactly_the_limit_passes_and_one_more_does_not(stage: Stage) {
     assert_eq!(stage.mail.send(&key, request(6), None).await.unwrap().remaining, 94);
 }
 
-pub async fn more_recipients_than_the_limit_can_never_pass(stage: Stage) {
+pub(crate) async fn more_recipients_than_the_limit_can_never_pass(stage: Stage) {
     let key = stage.key(100).await;
     let never = stage.mail.send(&key, request(500), None).await;
     assert!(matches!(never, Err(SendError::NeverFits { requested: 500, limit: 100 })), "{never:?}");
     assert_eq!((stage.used(&key).await, stage.pending().await), (0, 0));
 }
 
-pub async fn nothing_invalid_spends_quota(stage: Stage) {
+pub(crate) async fn nothing_invalid_spends_quota(stage: Stage) {
     stage.mail.put_tenant(new_tenant("other")).await.unwrap();
     stage.mail.put_account(new_account("other", "theirs")).await.unwrap();
     let key = stage.key(100).await;
@@ -60,7 +60,7 @@ pub async fn nothing_invalid_spends_quota(stage: Stage) {
     assert_eq!((stage.used(&key).await, stage.pending().await), (0, 0));
 }
 
-pub async fn wrong_and_disabled_keys_are_told_apart(stage: Stage) {
+pub(crate) async fn wrong_and_disabled_keys_are_told_apart(stage: Stage) {
     let secret = stage.key(10).await;
     assert!(secret.starts_with("tgk_"));
     let key = stage.mail.find_key(&secret).await.unwrap().unwrap();
@@ -78,7 +78,7 @@ pub async fn wrong_and_disabled_keys_are_told_apart(stage: Stage) {
     assert!(matches!(gone, Err(SendError::UnknownKey)), "{gone:?}");
 }
 
-pub async fn racing_sends_never_pass_the_limit_and_fill_it(stage: Stage) {
+pub(crate) async fn racing_sends_never_pass_the_limit_and_fill_it(stage: Stage) {
     let key: Arc<str> = stage.key(100).await.into();
     let mut tasks = Vec::new();
     for n in 0..40 {
@@ -99,7 +99,7 @@ pub async fn racing_sends_never_pass_the_limit_and_fill_it(stage: Stage) {
     assert_eq!(stage.used(&key).await, 100);
 }
 
-pub async fn usage_adds_nothing_and_reads_above_a_lowered_limit(stage: Stage) {
+pub(crate) async fn usage_adds_nothing_and_reads_above_a_lowered_limit(stage: Stage) {
     let secret = stage.key(10).await;
     stage.mail.send(&secret, request(7), None).await.unwrap();
     for _ in 0..3 {
@@ -115,7 +115,9 @@ pub async fn usage_adds_nothing_and_reads_above_a_lowered_limit(stage: Stage) {
     assert_eq!(stage.mail.send(&secret, request(1), None).await.unwrap().remaining, 0);
 }
 
-pub async fn the_day_begins_at_the_keys_own_midnight_also_across_a_change_of_clocks(stage: Stage) {
+pub(crate) async fn the_day_begins_at_the_keys_own_midnight_also_across_a_change_of_clocks(
+    stage: Stage,
+) {
     // Clocks in Rome go forward on 2026-03-29: that day has 23 hours.
     let key = stage.key_in("Europe/Rome", 1).await;
     let noon_before = Instant::from_secs(1_774_695_600 + 12 * 3600 - 3600); // 28th, 12:00 in Rome
@@ -135,7 +137,7 @@ pub async fn the_day_begins_at_the_keys_own_midnight_also_across_a_change_of_clo
     stage.mail.send(&key, request(1), None).await.unwrap();
 }
 
-pub async fn an_idempotency_key_counts_and_queues_once(stage: Stage) {
+pub(crate) async fn an_idempotency_key_counts_and_queues_once(stage: Stage) {
     let key = stage.key(10).await;
     let first = stage.mail.send(&key, request(3), Some("once")).await.unwrap();
     assert_eq!(first.remaining, 7);
@@ -150,7 +152,7 @@ pub async fn an_idempotency_key_counts_and_queues_once(stage: Stage) {
     assert_ne!(theirs.id, first.id);
 }
 
-pub async fn an_idempotency_key_with_another_message_is_refused(stage: Stage) {
+pub(crate) async fn an_idempotency_key_with_another_message_is_refused(stage: Stage) {
     let key = stage.key(10).await;
     stage.mail.send(&key, request(3), Some("once")).await.unwrap();
     let mut other = request(3);
@@ -162,7 +164,7 @@ pub async fn an_idempotency_key_with_another_message_is_refused(stage: Stage) {
     assert_eq!((stage.used(&key).await, stage.pending().await), (3, 1));
 }
 
-pub async fn racing_retries_under_one_idempotency_key_are_one_message(stage: Stage) {
+pub(crate) async fn racing_retries_under_one_idempotency_key_are_one_message(stage: Stage) {
     let key: Arc<str> = stage.key(10).await.into();
     let tasks: Vec<_> = (0..8)
         .map(|_| {
@@ -178,7 +180,7 @@ pub async fn racing_retries_under_one_idempotency_key_are_one_message(stage: Sta
     assert_eq!((stage.used(&key).await, stage.pending().await), (4, 1));
 }
 
-pub async fn deleting_an_unsent_message_gives_its_quota_back(stage: Stage) {
+pub(crate) async fn deleting_an_unsent_message_gives_its_quota_back(stage: Stage) {
     let key = stage.key(10).await;
     let sent = stage.mail.send(&key, request(4), None).await.unwrap();
     stage.mail.add_messages(vec![new_message("other")]).await.unwrap();
@@ -193,7 +195,7 @@ pub async fn deleting_an_unsent_message_gives_its_quota_back(stage: Stage) {
     assert_eq!(stage.gate.now(), stage.clock.now());
 }
 
-pub async fn the_sender_is_the_accounts_unless_given(stage: Stage) {
+pub(crate) async fn the_sender_is_the_accounts_unless_given(stage: Stage) {
     let key = stage.key(10).await;
     let mut plain = new_account("acme", "plain");
     (plain.user, plain.password) = (None, None);

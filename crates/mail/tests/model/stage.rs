@@ -8,23 +8,23 @@ use tollgate_mail::{
     SendRequest,
 };
 
-pub struct Stage {
-    pub mail: Mail,
-    pub gate: Tollgate,
-    pub clock: ManualClock,
+pub(crate) struct Stage {
+    pub(crate) mail: Mail,
+    pub(crate) gate: Tollgate,
+    pub(crate) clock: ManualClock,
     _ground: Option<tempfile::TempDir>,
 }
 
-pub fn settings() -> MailSettings {
+pub(crate) fn settings() -> MailSettings {
     let key = KeySource::Given(Secret::new("a passphrase that is long enough"));
     MailSettings { key, ..MailSettings::default() }
 }
 
-pub fn new_tenant(id: &str) -> NewTenant {
+pub(crate) fn new_tenant(id: &str) -> NewTenant {
     NewTenant { id: id.into(), name: id.to_uppercase(), ..NewTenant::default() }
 }
 
-pub fn new_account(tenant_id: &str, id: &str) -> NewAccount {
+pub(crate) fn new_account(tenant_id: &str, id: &str) -> NewAccount {
     let document = serde_json::json!({
         "id": id,
         "tenant_id": tenant_id,
@@ -38,7 +38,7 @@ pub fn new_account(tenant_id: &str, id: &str) -> NewAccount {
     serde_json::from_value(document).unwrap()
 }
 
-pub fn new_message(id: &str) -> NewMessage {
+pub(crate) fn new_message(id: &str) -> NewMessage {
     NewMessage {
         id: id.into(),
         tenant_id: "acme".into(),
@@ -57,7 +57,7 @@ pub fn new_message(id: &str) -> NewMessage {
 }
 
 /// To so many recipients.
-pub fn request(recipients: usize) -> SendRequest {
+pub(crate) fn request(recipients: usize) -> SendRequest {
     SendRequest {
         to: (0..recipients).map(|n| format!("user{n}@example.org")).collect(),
         subject: "hello".into(),
@@ -67,17 +67,17 @@ pub fn request(recipients: usize) -> SendRequest {
 }
 
 impl Stage {
-    pub async fn memory() -> Self {
+    pub(crate) async fn memory() -> Self {
         Self::on("memory:", ManualClock::start(), None).await
     }
 
-    pub async fn file() -> Self {
+    pub(crate) async fn file() -> Self {
         let folder = tempfile::tempdir().unwrap();
         let url = format!("sqlite:{}", folder.path().join("tollgate.db").display());
         Self::on(&url, ManualClock::start(), Some(folder)).await
     }
 
-    pub async fn postgres() -> Self {
+    pub(crate) async fn postgres() -> Self {
         let schema = testkit::random::name("mail").replace('-', "_");
         let url = format!("{}?schema={schema}&deadline=20s", Postgres::shared().url());
         Self::on(&url, ManualClock::start(), None).await
@@ -92,11 +92,11 @@ impl Stage {
     }
 
     /// A key of this daily limit; its secret.
-    pub async fn key(&self, daily_limit: u64) -> String {
+    pub(crate) async fn key(&self, daily_limit: u64) -> String {
         self.key_in("UTC", daily_limit).await
     }
 
-    pub async fn key_in(&self, timezone: &str, daily_limit: u64) -> String {
+    pub(crate) async fn key_in(&self, timezone: &str, daily_limit: u64) -> String {
         let new = NewApiKey {
             tenant_id: "acme".into(),
             account_id: "main".into(),
@@ -107,11 +107,11 @@ impl Stage {
         self.mail.create_key(new).await.unwrap().1
     }
 
-    pub async fn used(&self, key: &str) -> u64 {
+    pub(crate) async fn used(&self, key: &str) -> u64 {
         self.mail.usage(key).await.unwrap().emails_sent_today
     }
 
-    pub async fn pending(&self) -> u64 {
+    pub(crate) async fn pending(&self) -> u64 {
         self.mail.status(None).await.unwrap().pending
     }
 }
