@@ -1,7 +1,6 @@
 //! Mail with an API key: a daily quota that refuses.
 
 use serde::{Deserialize, Serialize};
-use sha2::{Digest, Sha256};
 use subtle::ConstantTimeEq;
 use tollgate::{Answer, IdempotencyKey, Limiter, OnceAnswer, Outcome};
 
@@ -40,9 +39,12 @@ impl Mail {
         idempotency_key: Option<&str>,
     ) -> Result<Sent, SendError> {
         let key = self.usable_key(secret).await?;
-        let mut record = self.prepare(&key, request, idempotency_key).await?;
+        let mut record = self.prepare(&key, request).await?;
         let limiter = key_limiter(&self.inner.gate, &key).map_err(SendError::from)?;
         let spent = self.spend(&limiter, &key, record.recipients, idempotency_key).await?;
+        if idempotency_key.is_some() {
+            record.id = derived_id(&spent.receipt);
+        }
         record.receipt = Some(spent.receipt.clone());
         let (id, account) = (record.id.clone(), record.account.clone());
         match self.inner.queue.insert(vec![record], self.now()).await {
@@ -97,7 +99,6 @@ impl Mail {
         &self,
         key: &ApiKey,
         request: SendRequest,
-        idempotency_key: Option<&str>,
     ) -> Result<MessageRecord, SendError> {
         let inner = &self.inner;
         let account_id = request.account_id.clone().unwrap_or_else(|| key.account_id.clone());
@@ -112,10 +113,7 @@ impl Mail {
             return Err(SendError::TooLarge { bytes, max_bytes });
         }
         let message = NewMessage {
-            id: match idempotency_key {
-                Some(given) => derived_id(key, given),
-                None => format!("msg_{}{}", secrets::random_id()?, secrets::random_id()?),
-            },
+            id: format!("msg_{}{}", secrets::random_id()?, secrets::random_id()?),
             tenant_id: key.tenant_id.clone(),
             account_id: account_key.account_id,
             content,
@@ -196,10 +194,10 @@ fn spent(answer: &Answer) -> Spent {
     }
 }
 
-/// The same key twice is the same message.
-fn derived_id(key: &ApiKey, idempotency_key: &str) -> String {
-    let digest = Sha256::digest(format!("{}\0{idempotency_key}", key.id).as_bytes());
-    format!("msg_{}", &secrets::hex(&digest)[..32])
+/// A retry under an idempotency key has the same receipt, as long as the key is remembered: so it
+/// is the same message, and what a crash kept from being queued is queued by the retry.
+fn derived_id(receipt: &str) -> String {
+    format!("msg_{}", &secrets::hex(&secrets::hash(receipt))[..32])
 }
 
 fn content_of(request: SendRequest, account: &Account) -> Result<Content, Invalid> {

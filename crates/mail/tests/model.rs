@@ -59,6 +59,7 @@ cases! {
         usage_adds_nothing_and_reads_above_a_lowered_limit,
         the_day_begins_at_the_keys_own_midnight_also_across_a_change_of_clocks,
         an_idempotency_key_counts_and_queues_once,
+        an_idempotency_key_is_forgotten_after_a_day,
         an_idempotency_key_with_another_message_is_refused,
         racing_retries_under_one_idempotency_key_are_one_message,
         deleting_an_unsent_message_gives_its_quota_back,

@@ -48,6 +48,7 @@ impl Db<'_> {
         sql: &'static str,
         values: &[Value],
     ) -> Result<Vec<Row>, MailError> {
+        refuse_zeros(values)?;
         match self {
             Self::Sqlite(connection) => super::sqlite::rows(&connection.lock(), sql, values),
             Self::Postgres(session) => session.rows(sql, values).await,
@@ -63,17 +64,45 @@ impl Db<'_> {
         Ok(self.rows(sql, values).await?.into_iter().next())
     }
 
+    /// Runs one statement many times, in order, without waiting in between; the first row of each.
+    pub(super) async fn row_each(
+        &self,
+        sql: &'static str,
+        values: &[Vec<Value>],
+    ) -> Result<Vec<Option<Row>>, MailError> {
+        match self {
+            Self::Sqlite(connection) => {
+                let connection = connection.lock();
+                let first = |values: &Vec<Value>| {
+                    Ok(super::sqlite::rows(&connection, sql, values)?.into_iter().next())
+                };
+                values.iter().map(first).collect()
+            }
+            Self::Postgres(session) => session.row_each(sql, values).await,
+        }
+    }
+
     /// How many rows it changed.
     pub(super) async fn change(
         &self,
         sql: &'static str,
         values: &[Value],
     ) -> Result<u64, MailError> {
+        refuse_zeros(values)?;
         match self {
             Self::Sqlite(connection) => super::sqlite::change(&connection.lock(), sql, values),
             Self::Postgres(session) => session.change(sql, values).await,
         }
     }
+}
+
+/// PostgreSQL keeps no zero bytes in a text, so no database does.
+fn refuse_zeros(values: &[Value]) -> Result<(), MailError> {
+    let has_zero = |value: &Value| matches!(value, Value::Text(Some(text)) if text.contains('\0'));
+    if values.iter().any(has_zero) {
+        return Err(MailError::invalid("the request", "must not hold a zero byte"));
+    }
+    Ok(())
 }
 
 /// The statement as one database understands it:

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use tollgate::Instant;
 
-use super::db::{Db, values};
+use super::db::{Db, Value, values};
 use super::records::{Inserted, MessageRecord};
 use super::tally::{State, Tally};
 use crate::error::MailError;
@@ -15,65 +15,59 @@ pub(super) async fn insert(
     messages: &[MessageRecord],
     now: Instant,
 ) -> Result<Vec<Inserted>, MailError> {
+    let mut outcomes = vec![Inserted::NoAccount; messages.len()];
     let mut known = Known::default();
-    let mut tally = Tally::default();
-    let mut outcomes = Vec::with_capacity(messages.len());
-    for message in messages {
-        if !known.account(db, &message.account).await? {
-            outcomes.push(Inserted::NoAccount);
-            continue;
+    // Each with its place among all, in the order given: that is the order they are sent in.
+    let mut placed = Vec::with_capacity(messages.len());
+    for (place, message) in messages.iter().enumerate() {
+        if known.account(db, &message.account).await? {
+            placed.push((place, message, known.state(db, message, now).await?));
         }
-        let held = known.is_held(db, message).await?;
-        let state = match message.deferred_until {
-            _ if held => State::Suspended,
-            Some(at) if at > now => State::Deferred,
-            _ => State::Waiting,
-        };
-        let outcome = insert_one(db, message, state, now).await?;
-        if outcome == Inserted::New {
-            tally.came(&message.account, state);
-        }
-        outcomes.push(outcome);
     }
-    tally.write(db).await?;
-    Ok(outcomes)
-}
-
-async fn insert_one(
-    db: &Db<'_>,
-    message: &MessageRecord,
-    state: State,
-    now: Instant,
-) -> Result<Inserted, MailError> {
-    let AccountKey { tenant_id, account_id } = &message.account;
-    let row = db
-        .row(
+    let values: Vec<_> = placed.iter().map(|(_, it, state)| row_of(it, *state, now)).collect();
+    let rows = db
+        .row_each(
             "insert into mail_message (tenant_id, id, account_id, state, priority, due_at, \
                  batch_code, recipients, created_at, receipt, digest) \
              values (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11) \
              on conflict (tenant_id, id) do nothing returning seq",
-            values![
-                tenant_id,
-                &message.id,
-                account_id,
-                state.number(),
-                i64::from(message.priority),
-                message.deferred_until,
-                &message.batch_code,
-                message.recipients,
-                now,
-                &message.receipt,
-                message.digest.clone(),
-            ],
+            &values,
         )
         .await?;
-    let Some(row) = row else { return was_there(db, message).await };
-    db.change(
-        "insert into mail_content (message_seq, bytes) values (?1, ?2)",
-        values![row.int(0), message.content.clone()],
-    )
-    .await?;
-    Ok(Inserted::New)
+    let mut tally = Tally::default();
+    let mut contents = Vec::with_capacity(rows.len());
+    for ((place, message, state), row) in placed.into_iter().zip(rows) {
+        outcomes[place] = match row {
+            Some(row) => {
+                contents.push(values![row.int(0), message.content.clone()].to_vec());
+                tally.came(&message.account, state);
+                Inserted::New
+            }
+            None => was_there(db, message).await?,
+        };
+    }
+    let sql = "insert into mail_content (message_seq, bytes) values (?1, ?2)";
+    db.row_each(sql, &contents).await?;
+    tally.write(db).await?;
+    Ok(outcomes)
+}
+
+fn row_of(message: &MessageRecord, state: State, now: Instant) -> Vec<Value> {
+    let AccountKey { tenant_id, account_id } = &message.account;
+    values![
+        tenant_id,
+        &message.id,
+        account_id,
+        state.number(),
+        i64::from(message.priority),
+        message.deferred_until,
+        &message.batch_code,
+        message.recipients,
+        now,
+        &message.receipt,
+        message.digest.clone(),
+    ]
+    .to_vec()
 }
 
 async fn was_there(db: &Db<'_>, message: &MessageRecord) -> Result<Inserted, MailError> {
@@ -100,6 +94,21 @@ impl Known {
         let found = db.row(sql, values![&key.tenant_id, &key.account_id]).await?.is_some();
         self.accounts.insert(key.clone(), found);
         Ok(found)
+    }
+
+    /// Where the message begins.
+    async fn state(
+        &mut self,
+        db: &Db<'_>,
+        message: &MessageRecord,
+        now: Instant,
+    ) -> Result<State, MailError> {
+        let held = self.is_held(db, message).await?;
+        Ok(match message.deferred_until {
+            _ if held => State::Suspended,
+            Some(at) if at > now => State::Deferred,
+            _ => State::Waiting,
+        })
     }
 
     async fn is_held(&mut self, db: &Db<'_>, message: &MessageRecord) -> Result<bool, MailError> {

@@ -43,7 +43,11 @@ pub(super) async fn messages(
         });
         return Ok(found);
     }
+    let pauses = Pauses::of(db, query, now).await?;
     for (state, paced) in states(query.status, suspended) {
+        if !pauses.can_hold(paced) {
+            continue;
+        }
         let rows = db
             .rows(
                 "select m.seq, m.id, m.tenant_id, m.account_id, m.state, m.priority, m.due_at, \
@@ -72,6 +76,36 @@ pub(super) async fn messages(
     found.sort_by_key(|(seq, _)| *seq);
     found.truncate(usize::try_from(query.limit).unwrap_or(usize::MAX));
     Ok(found)
+}
+
+/// Whether any account in question holds its messages back now, and whether any lets some go: so
+/// that a backlog is not searched for what it cannot hold.
+struct Pauses {
+    any_paced: bool,
+    any_free: bool,
+}
+
+impl Pauses {
+    async fn of(db: &Db<'_>, query: &MessageQuery, now: Instant) -> Result<Self, MailError> {
+        let sql = "select resume_at, resume_ordinary_at from mail_account \
+             where tenant_id = ?1 and (?2 is null or id = ?2)";
+        let rows = db.rows(sql, values![&query.tenant_id, &query.account_id]).await?;
+        let is_later = |at: Option<Instant>| at.is_some_and(|at| at > now);
+        let all = |row: &Row| is_later(row.opt_instant(0));
+        let ordinary = |row: &Row| is_later(row.opt_instant(1));
+        Ok(Self {
+            any_paced: rows.iter().any(|row| all(row) || ordinary(row)),
+            any_free: rows.iter().any(|row| !all(row)),
+        })
+    }
+
+    fn can_hold(&self, paced: Paced) -> bool {
+        match paced {
+            Paced::Either => true,
+            Paced::Yes => self.any_paced,
+            Paced::No => self.any_free,
+        }
+    }
 }
 
 /// Which stored states are shown as a status.

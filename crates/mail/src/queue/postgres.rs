@@ -128,6 +128,37 @@ impl Session {
         rows.iter().map(row_of).collect()
     }
 
+    /// All are sent before the first answer is waited for.
+    pub(super) async fn row_each(
+        &self,
+        sql: &'static str,
+        values: &[Vec<Value>],
+    ) -> Result<Vec<Option<Row>>, MailError> {
+        let sql = self.pool.statement(sql);
+        let values: Vec<_> = values.iter().map(|values| typed(values)).collect();
+        let asked = values.iter().map(|values| self.client.query_typed(&sql, values));
+        let mut asked: Vec<_> = asked.map(Box::pin).collect();
+        let answered = async {
+            // A statement is sent when it is first polled.
+            let mut early = Vec::with_capacity(asked.len());
+            std::future::poll_fn(|context| {
+                early.extend(asked.iter_mut().map(|asked| asked.as_mut().poll(context)));
+                std::task::Poll::Ready(())
+            })
+            .await;
+            let mut answers = Vec::with_capacity(asked.len());
+            for (asked, early) in asked.iter_mut().zip(early) {
+                answers.push(match early {
+                    std::task::Poll::Ready(answer) => answer?,
+                    std::task::Poll::Pending => asked.as_mut().await?,
+                });
+            }
+            Ok(answers)
+        };
+        let answers = self.run(answered).await?;
+        answers.iter().map(|rows| rows.first().map(row_of).transpose()).collect()
+    }
+
     pub(super) async fn change(
         &self,
         sql: &'static str,

@@ -137,6 +137,8 @@ pub(crate) async fn what_does_not_exist_is_not_found(stage: Stage) {
     ] {
         assert!(matches!(outcome, Err(MailError::NotFound(_))), "{outcome:?}");
     }
+    // No database keeps a zero byte; it is the caller's mistake on each.
+    assert!(matches!(mail.suspend("acme\0", None).await, Err(MailError::Invalid(_))));
     let wrong = NewApiKey { account_id: "main".into(), timezone: "Mars/Olympus".into(), ..key };
     assert_eq!(field(mail.create_key(wrong).await.unwrap_err()), "timezone");
 }

@@ -152,6 +152,15 @@ pub(crate) async fn an_idempotency_key_counts_and_queues_once(stage: Stage) {
     assert_ne!(theirs.id, first.id);
 }
 
+pub(crate) async fn an_idempotency_key_is_forgotten_after_a_day(stage: Stage) {
+    let key = stage.key(10).await;
+    let first = stage.mail.send(&key, request(3), Some("once")).await.unwrap();
+    stage.clock.advance(Span::from_secs(25 * 3600));
+    let later = stage.mail.send(&key, request(3), Some("once")).await.unwrap();
+    assert_ne!(later.id, first.id);
+    assert_eq!((stage.used(&key).await, stage.pending().await), (3, 2));
+}
+
 pub(crate) async fn an_idempotency_key_with_another_message_is_refused(stage: Stage) {
     let key = stage.key(10).await;
     stage.mail.send(&key, request(3), Some("once")).await.unwrap();
