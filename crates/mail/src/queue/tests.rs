@@ -3,27 +3,34 @@
 mod held;
 mod intake;
 mod outcomes;
+mod scramble;
 mod stage;
 mod work;
 
 use stage::Stage;
 
-/// Stamps each case onto SQLite in memory, SQLite in a file, and PostgreSQL.
+/// Stamps each case onto SQLite in memory, SQLite in a file, PostgreSQL, and that through
+/// PgBouncer.
 macro_rules! cases {
     ($($module:ident: $($case:ident),* $(,)?;)*) => {
         mod memory {
-            $($(#[tokio::test] async fn $case() {
+            $($(#[tokio::test(flavor = "multi_thread", worker_threads = 2)] async fn $case() {
                 super::$module::$case(super::Stage::memory().await).await;
             })*)*
         }
         mod file {
-            $($(#[tokio::test] async fn $case() {
+            $($(#[tokio::test(flavor = "multi_thread", worker_threads = 2)] async fn $case() {
                 super::$module::$case(super::Stage::file().await).await;
             })*)*
         }
         mod postgres {
-            $($(#[tokio::test] async fn $case() {
+            $($(#[tokio::test(flavor = "multi_thread", worker_threads = 2)] async fn $case() {
                 super::$module::$case(super::Stage::postgres().await).await;
+            })*)*
+        }
+        mod pgbouncer {
+            $($(#[tokio::test(flavor = "multi_thread", worker_threads = 2)] async fn $case() {
+                super::$module::$case(super::Stage::pgbouncer().await).await;
             })*)*
         }
     };
@@ -67,4 +74,6 @@ cases! {
         cleanup_removes_only_what_is_old_and_final,
         pages_follow_each_other_and_filters_hold,
         counts_add_up_after_every_step;
+    scramble:
+        counts_and_rows_agree_after_a_scramble;
 }

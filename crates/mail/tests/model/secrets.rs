@@ -6,7 +6,7 @@ use testkit::servers::Postgres;
 use tollgate::Tollgate;
 use tollgate_mail::{AccountKey, KeySource, Mail, MailError, MailSettings, Secret};
 
-use crate::stage::{new_account, new_tenant};
+use crate::stage::{new_account, new_message, new_tenant};
 
 async fn open(url: &str, key: KeySource) -> Result<(Tollgate, Mail), MailError> {
     let gate = Tollgate::open(url).await.unwrap();
@@ -113,6 +113,24 @@ async fn instances_on_one_database_must_agree_and_one_without_a_key_can_seal_not
     let stored = Postgres::shared()
         .psql(&format!("select encode(password, 'escape') from {schema}.mail_account"));
     assert!(!stored.contains("correct horse"), "{stored}");
+}
+
+#[tokio::test]
+async fn the_relay_goes_on_after_its_database_was_away() {
+    let postgres = Postgres::start();
+    let url = format!("{}?deadline=2s", postgres.url());
+    let (_gate, mail) = open(&url, given("the passphrase of all instances")).await.unwrap();
+    add_account(&mail).await.unwrap();
+    postgres.stop();
+    let away = mail.tenants().await;
+    assert!(matches!(away, Err(MailError::Store(_))), "{away:?}");
+    postgres.start_again();
+    let began = std::time::Instant::now();
+    while mail.add_messages(vec![new_message("a")]).await.is_err() {
+        assert!(began.elapsed().as_secs() < 60, "the relay stays away");
+        tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+    }
+    assert_eq!(mail.status(None).await.unwrap().pending, 1);
 }
 
 #[tokio::test]

@@ -1,6 +1,8 @@
 //! A queue with one tenant and one account, and what every case does with it.
 
-use testkit::servers::Postgres;
+use std::sync::OnceLock;
+
+use testkit::servers::{PgBouncer, Postgres};
 use tollgate::{Instant, Span, Tollgate};
 
 use crate::model::{
@@ -69,10 +71,24 @@ impl Stage {
         Self::on(queue, Some(folder)).await
     }
 
-    /// In a schema of its own, made by the gate that the relay stands beside.
     pub(super) async fn postgres() -> Self {
+        Self::on_postgres(&Postgres::shared().url()).await
+    }
+
+    /// Through PgBouncer in transaction mode, with fewer sessions than connections.
+    pub(super) async fn pgbouncer() -> Self {
+        static BOUNCER: OnceLock<PgBouncer> = OnceLock::new();
+        let bouncer = BOUNCER.get_or_init(|| {
+            let lines = ["default_pool_size = 6", "max_client_conn = 1000"];
+            PgBouncer::start_with(Postgres::shared(), &lines)
+        });
+        Self::on_postgres(&bouncer.url()).await
+    }
+
+    /// In a schema of its own, made by the gate that the relay stands beside.
+    async fn on_postgres(url: &str) -> Self {
         let schema = testkit::random::name("mail").replace('-', "_");
-        let url = format!("{}?schema={schema}", Postgres::shared().url());
+        let url = format!("{url}?schema={schema}&deadline=20s");
         Tollgate::open(&url).await.unwrap().close();
         Self::on(Queue::open(&url).await.unwrap(), None).await
     }
