@@ -199,6 +199,17 @@ pub(crate) struct NothingAdded {
     rejected: Vec<()>,
 }
 
+/// What is wrong with a message; the numbers where it has too many recipients for any day.
+#[derive(Serialize, ToSchema)]
+pub(crate) struct Unsendable {
+    #[serde(flatten)]
+    problem: Problem,
+    #[schema(required = false)]
+    requested: u64,
+    #[schema(required = false)]
+    limit: u64,
+}
+
 /// A refusal by a key's daily limit.
 #[derive(Serialize, ToSchema)]
 pub(crate) struct QuotaExceeded {

@@ -75,7 +75,7 @@ pub(crate) struct KeyUsage {
     responses(
         (status = 202, description = "Queued, durably", body = Queued),
         (status = 422, description = "Invalid; or more recipients than a day allows; or the \
-            idempotency key was used with another message", body = schema::Problem,
+            idempotency key was used with another message", body = schema::Unsendable,
             content_type = "application/problem+json"),
         (status = 429, description = "The day's quota does not hold so many now",
             body = schema::QuotaExceeded, content_type = "application/problem+json"),
