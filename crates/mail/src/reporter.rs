@@ -9,7 +9,7 @@ mod webhook;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::sync::{Notify, watch};
+use tokio::sync::{Notify, oneshot, watch};
 use tokio::task::JoinSet;
 use tollgate::Instant;
 
@@ -88,8 +88,7 @@ async fn send(inner: Arc<Inner>, batch: ReportBatch) {
         body,
         timeout: inner.settings.report_timeout,
     };
-    let posted = tokio::task::spawn_blocking(move || post.send()).await;
-    let taken = posted.unwrap_or_else(|error| Err(error.to_string()));
+    let taken = on_a_thread(post).await;
     let tenant_id = batch.tenant_id.as_str();
     let noted = match taken {
         Ok(()) => {
@@ -108,6 +107,16 @@ async fn send(inner: Arc<Inner>, batch: ReportBatch) {
     if let Err(error) = noted {
         tracing::warn!(%error, tenant_id, "reports will be sent again");
     }
+}
+
+/// Not one of the runtime's: that would wait for it at its end.
+async fn on_a_thread(post: webhook::Post) -> Result<(), String> {
+    let (answer, answered) = oneshot::channel();
+    std::thread::Builder::new()
+        .name("mail-report".into())
+        .spawn(move || answer.send(post.send()))
+        .map_err(|error| format!("no thread to send it with: {error}"))?;
+    answered.await.unwrap_or_else(|_| Err("the request was cut short".into()))
 }
 
 fn unix_secs(at: Instant) -> i64 {

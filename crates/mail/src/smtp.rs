@@ -42,7 +42,12 @@ pub(crate) async fn deliver(
     if let Some(connection) = kept {
         let delivery = say(connection, server, message, deadline).await;
         match &delivery.result {
-            Err(failure) if failure.connection_lost && !failure.maybe_sent => {
+            // A plea for a pause is about all connections.
+            Err(failure)
+                if failure.connection_lost
+                    && !failure.maybe_sent
+                    && failure.kind != Kind::Throttled =>
+            {
                 tracing::debug!(host = server.host, "a kept connection was closed; a new one");
             }
             _ => return delivery,

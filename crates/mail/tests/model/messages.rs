@@ -90,12 +90,14 @@ pub(crate) async fn a_repeated_id_is_fine_and_a_reused_one_is_not(stage: Stage) 
     mail.add_messages(vec![new_message("a")]).await.unwrap();
     let again = mail.add_messages(vec![new_message("a"), new_message("a")]).await.unwrap();
     assert_eq!((again.queued, again.rejected.len()), (2, 0));
+    let twice = mail.add_messages(vec![new_message("b"), new_message("b")]).await.unwrap();
+    assert_eq!((twice.queued, twice.rejected.len()), (1, 0));
     let mut other = new_message("a");
     other.content.subject = "something else".into();
     let reused = mail.add_messages(vec![other]).await.unwrap();
     assert_eq!(reused.queued, 0);
     assert!(reused.rejected[0].reason.contains("id already used"), "{reused:?}");
-    assert_eq!(stage.pending().await, 1);
+    assert_eq!(stage.pending().await, 2);
 }
 
 pub(crate) async fn a_page_has_a_cursor_until_the_last(stage: Stage) {

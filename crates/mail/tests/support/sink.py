@@ -8,6 +8,7 @@ standard input. How it answers is written in the recipient's address (before the
     body-451-1         the same, said after the message instead of after the recipient
     stall              no answer, for ever; stall-1: only to the first who ask
     drop               the connection is closed; drop-1: likewise
+    bye                the message is taken, and soon after the connection is closed
     late-250           the message is taken after so many milliseconds
 """
 
@@ -112,13 +113,14 @@ class Handler:
             tls=server.transport.get_extra_info("cipher") is not None,
             user=user,
         )
+        if envelope.rcpt_tos[0].startswith("bye@"):
+            asyncio.get_running_loop().call_later(0.05, server.transport.close)
         return "250 2.0.0 taken"
 
 
 def authenticate(server, session, envelope, mechanism, login):
-    session.auth_data = login
     right = login.login == USER and login.password == PASSWORD
-    return AuthResult(success=right, handled=False)
+    return AuthResult(success=right, handled=False, auth_data=login)
 
 
 async def main(certificate, key):

@@ -12,7 +12,7 @@ use parking_lot::Mutex;
 use serde_json::Value;
 
 const PACKAGES: &str = "aiosmtpd==1.4.6";
-const PATIENCE: Duration = Duration::from_secs(120);
+const PATIENCE: Duration = Duration::from_secs(60);
 pub(crate) const USER: &str = "ada";
 pub(crate) const PASSWORD: &str = "open sesame";
 

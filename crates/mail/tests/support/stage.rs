@@ -18,7 +18,7 @@ pub(crate) mod sink;
 pub(crate) use sink::Sink;
 
 pub(crate) const TENANT: &str = "acme";
-pub(crate) const PATIENCE: Duration = Duration::from_secs(120);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
 pub(crate) struct Stage {
     pub(crate) clock: ManualClock,
@@ -101,11 +101,15 @@ impl Stage {
     }
 
     pub(crate) async fn until_status(&self, id: &str, status: Status) -> MessageRow {
-        until(&format!("message {id} {status:?}"), async || {
-            self.message(id).await.status == status
-        })
-        .await;
-        self.message(id).await
+        let begun = std::time::Instant::now();
+        loop {
+            let row = self.message(id).await;
+            if row.status == status {
+                return row;
+            }
+            assert!(begun.elapsed() < PATIENCE, "waited in vain for {status:?}: {row:?}");
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
     }
 
     /// Waits until the account stops for a limit or at its server's wish, and says until when.
