@@ -1,5 +1,6 @@
 //! The queue from outside: adding messages, commands on them, listing, counts.
 
+use std::collections::HashSet;
 use std::time::Duration;
 
 use tollgate::Instant;
@@ -36,15 +37,19 @@ impl Mail {
             records.iter().map(|record| (record.account.clone(), record.id.clone())).collect();
         let outcomes = inner.queue.insert(records, self.now()).await?;
         let mut accounts = Vec::new();
+        let mut counted = HashSet::new();
         for (outcome, (account, id)) in outcomes.into_iter().zip(names) {
             let reason = match outcome {
                 Inserted::New => {
                     added.queued += 1;
+                    counted.insert((account.tenant_id.clone(), id));
                     accounts.push(account);
                     continue;
                 }
+                // There since an earlier call, as a caller that tries again wants to hear; but twice
+                // in one call is one message.
                 Inserted::Again => {
-                    added.queued += 1;
+                    added.queued += u64::from(!counted.contains(&(account.tenant_id, id)));
                     continue;
                 }
                 Inserted::IdTaken => "id already used by another message".to_owned(),

@@ -31,7 +31,8 @@ impl Mail {
 
     /// Queues a message at the cost of one unit per recipient, all or nothing. Everything is
     /// checked before quota is spent; what is answered is durable. With an idempotency key the
-    /// same message again is answered the same and neither counted nor sent twice.
+    /// same message again is answered the same and neither counted nor sent twice; without one, a
+    /// crash between spending and queueing leaves the quota spent.
     pub async fn send(
         &self,
         secret: &str,
@@ -39,9 +40,24 @@ impl Mail {
         idempotency_key: Option<&str>,
     ) -> Result<Sent, SendError> {
         let key = self.usable_key(secret).await?;
-        let mut record = self.prepare(&key, request).await?;
-        let limiter = key_limiter(&self.inner.gate, &key).map_err(SendError::from)?;
-        let spent = self.spend(&limiter, &key, record.recipients, idempotency_key).await?;
+        let record = self.prepare(&key, request).await?;
+        let idempotency_key = idempotency_key.map(ToOwned::to_owned);
+        let mail = self.clone();
+        // In a task of its own: a caller who goes away must not stop it between the two.
+        let done = tokio::spawn(async move {
+            mail.spend_and_queue(&key, record, idempotency_key.as_deref()).await
+        });
+        done.await.unwrap_or_else(|_| Err(MailError::unavailable("sending stopped early").into()))
+    }
+
+    async fn spend_and_queue(
+        &self,
+        key: &ApiKey,
+        mut record: MessageRecord,
+        idempotency_key: Option<&str>,
+    ) -> Result<Sent, SendError> {
+        let limiter = key_limiter(&self.inner.gate, key).map_err(SendError::from)?;
+        let spent = self.spend(&limiter, key, record.recipients, idempotency_key).await?;
         if idempotency_key.is_some() {
             record.id = derived_id(&spent.receipt);
         }

@@ -2,13 +2,20 @@
 
 use std::collections::HashMap;
 
-use tollgate::Instant;
+use tollgate::{Instant, StoreError, StoreErrorKind};
 
-use super::db::{Db, Value, values};
+use super::db::{Db, Row, Value, values};
 use super::records::{Inserted, MessageRecord};
 use super::tally::{State, Tally};
 use crate::error::MailError;
 use crate::model::AccountKey;
+
+const INSERT: &str = "insert into mail_message (tenant_id, id, account_id, state, priority, due_at, \
+         batch_code, recipients, created_at, receipt, digest) \
+     values (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11) \
+     on conflict (tenant_id, id) do nothing returning seq";
+/// How often somebody else may add and delete the same message meanwhile.
+const INSERT_TRIES: usize = 5;
 
 pub(super) async fn insert(
     db: &Db<'_>,
@@ -25,25 +32,21 @@ pub(super) async fn insert(
         }
     }
     let values: Vec<_> = placed.iter().map(|(_, it, state)| row_of(it, *state, now)).collect();
-    let rows = db
-        .row_each(
-            "insert into mail_message (tenant_id, id, account_id, state, priority, due_at, \
-                 batch_code, recipients, created_at, receipt, digest) \
-             values (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11) \
-             on conflict (tenant_id, id) do nothing returning seq",
-            &values,
-        )
-        .await?;
+    let rows = db.row_each(INSERT, &values).await?;
     let mut tally = Tally::default();
     let mut contents = Vec::with_capacity(rows.len());
-    for ((place, message, state), row) in placed.into_iter().zip(rows) {
+    for (((place, message, state), row), values) in placed.into_iter().zip(rows).zip(&values) {
+        let row = match row {
+            Some(row) => Ok(row),
+            None => was_there(db, message, values).await?,
+        };
         outcomes[place] = match row {
-            Some(row) => {
+            Ok(row) => {
                 contents.push(values![row.int(0), message.content.clone()].to_vec());
                 tally.came(&message.account, state);
                 Inserted::New
             }
-            None => was_there(db, message).await?,
+            Err(outcome) => outcome,
         };
     }
     let sql = "insert into mail_content (message_seq, bytes) values (?1, ?2)";
@@ -70,11 +73,25 @@ fn row_of(message: &MessageRecord, state: State, now: Instant) -> Vec<Value> {
     .to_vec()
 }
 
-async fn was_there(db: &Db<'_>, message: &MessageRecord) -> Result<Inserted, MailError> {
+/// What became of a message whose id was there already; or its row, if the other is gone meanwhile.
+async fn was_there(
+    db: &Db<'_>,
+    message: &MessageRecord,
+    values: &[Value],
+) -> Result<Result<Row, Inserted>, MailError> {
     let sql = "select digest from mail_message where tenant_id = ?1 and id = ?2";
-    let row = db.row(sql, values![&message.account.tenant_id, &message.id]).await?;
-    let same = row.and_then(|row| row.opt_bytes(0)).is_some_and(|it| it == message.digest);
-    Ok(if same { Inserted::Again } else { Inserted::IdTaken })
+    for _ in 0..INSERT_TRIES {
+        let found = db.row(sql, values![&message.account.tenant_id, &message.id]).await?;
+        if let Some(digest) = found.and_then(|row| row.opt_bytes(0)) {
+            let same = digest == message.digest;
+            return Ok(Err(if same { Inserted::Again } else { Inserted::IdTaken }));
+        }
+        if let Some(row) = db.row(INSERT, values).await? {
+            return Ok(Ok(row));
+        }
+    }
+    let message = format!("the message {:?} comes and goes: try again", message.id);
+    Err(StoreError::new(StoreErrorKind::Contended, message).into())
 }
 
 /// What was looked up for the messages before: most of a batch are of one account.
