@@ -29,7 +29,7 @@ fn mail_account_of_the_seed_is_stored_and_shown_without_its_password() {
     assert_eq!(only(account, &names), expected);
     assert!(account.get("password").is_none());
     // Without a password it keeps the one it has; an empty one takes it away.
-    let mut again = seed.clone();
+    let mut again = seed;
     again.as_object_mut().unwrap().remove("password");
     let has = |body: &Value| {
         server.post("/account", body).ok();
