@@ -15,6 +15,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use tokio::sync::{Notify, watch};
 use tokio::task::{Id, JoinError, JoinHandle, JoinSet};
 use tokio::time::Instant as Deadline;
@@ -33,6 +34,11 @@ use turn::{Context, Turn};
 const IDLE_LIMIT: Duration = Duration::from_secs(90);
 /// How often idle connections are looked at.
 const IDLE_INTERVAL: Duration = Duration::from_secs(5);
+/// A turn that takes longer gives its place to others: servers that stall must not be waited for
+/// by everybody else.
+const SLOW_AFTER: Duration = Duration::from_secs(10);
+/// Turns in all, slow ones included, for each place.
+const TURNS_PER_PLACE: usize = 4;
 /// What attempts under way may take when the relay stops.
 const STOP_LIMIT: Duration = Duration::from_secs(10);
 const SALT: &str = "log_salt";
@@ -83,7 +89,13 @@ async fn run(
         salt = log_salt(&inner) => salt,
         _ = stop.wait_for(|stop| *stop) => return,
     };
-    let context = Arc::new(Context { inner: inner.clone(), alarms, reported, salt });
+    let context = Arc::new(Context {
+        inner: inner.clone(),
+        alarms,
+        reported,
+        salt,
+        silent_since: Mutex::default(),
+    });
     let mut dispatcher = Dispatcher::new(context);
     let mut idle_check = tokio::time::interval(IDLE_INTERVAL);
     loop {
@@ -122,8 +134,8 @@ struct Dispatcher {
     ring: Ring,
     lanes: HashMap<AccountKey, Lane>,
     turns: JoinSet<Turn>,
-    /// Whose turn each task is.
-    owners: HashMap<Id, AccountKey>,
+    /// Whose turn each task is, and since when.
+    owners: HashMap<Id, (AccountKey, Deadline)>,
     /// Somebody nudged.
     called: bool,
 }
@@ -139,9 +151,11 @@ struct Lane {
 }
 
 impl Lane {
-    /// Turns it may have at once.
-    fn width(&self) -> usize {
-        self.sender.as_ref().map_or(1, |sender| usize::from(sender.account.concurrency))
+    /// Turns it may have at once: never more than half of the places, so that there is always
+    /// one for others.
+    fn width(&self, places: usize) -> usize {
+        let wanted = self.sender.as_ref().map_or(1, |sender| sender.account.concurrency);
+        usize::from(wanted).min((places / 2).max(1))
     }
 }
 
@@ -173,24 +187,34 @@ impl Dispatcher {
 
     /// Gives turns as long as there are places.
     fn fill(&mut self) {
-        while self.turns.len() < self.context.inner.settings.concurrency.max(1) {
+        let places = self.context.inner.settings.concurrency.max(1);
+        while self.has_place(places) {
             let Some(key) = self.ring.next() else { return };
             let lane = self.lanes.entry(key.clone()).or_default();
-            if lane.turns >= lane.width() {
+            if lane.turns >= lane.width(places) {
                 lane.again = true;
                 continue;
             }
             lane.turns += 1;
             let turn =
                 Turn { sender: lane.sender.clone(), connection: lane.idle.pop(), more: false };
-            let wider = lane.turns < lane.width();
+            let wider = lane.turns < lane.width(places);
             let (context, owner) = (self.context.clone(), key.clone());
             let task = self.turns.spawn(async move { context.turn(&owner, turn).await });
-            self.owners.insert(task.id(), key.clone());
+            self.owners.insert(task.id(), (key.clone(), Deadline::now()));
             if wider {
                 self.ring.push(key);
             }
         }
+    }
+
+    fn has_place(&self, places: usize) -> bool {
+        let turns = self.turns.len();
+        if turns < places || turns >= places * TURNS_PER_PLACE {
+            return turns < places;
+        }
+        let is_slow = |(_, since): &&(AccountKey, Deadline)| since.elapsed() >= SLOW_AFTER;
+        turns - self.owners.values().filter(is_slow).count() < places
     }
 
     fn ended(&mut self, ended: Result<(Id, Turn), JoinError>) {
@@ -202,7 +226,7 @@ impl Dispatcher {
                 (error.id(), None)
             }
         };
-        let Some(key) = self.owners.remove(&id) else { return };
+        let Some((key, _)) = self.owners.remove(&id) else { return };
         let Some(lane) = self.lanes.get_mut(&key) else { return };
         lane.turns -= 1;
         let mut more = std::mem::take(&mut lane.again);

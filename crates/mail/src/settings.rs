@@ -6,13 +6,14 @@ use std::time::Duration;
 /// The `[mail]` section, as values.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct MailSettings {
-    /// SMTP attempts in flight at once, over all accounts of this instance.
+    /// SMTP attempts in flight at once, over all accounts of this instance. One that takes longer
+    /// than ten seconds no longer counts, up to four times as many; one account takes at most half.
     pub concurrency: usize,
     /// The first delay before a retry; it doubles with each attempt.
     pub retry_base: Duration,
     /// The longest delay before a retry.
     pub retry_max: Duration,
-    /// A message that still fails this long after it was accepted ends in error.
+    /// A message that still fails this long after its first attempt ends in error.
     pub max_age: Duration,
     /// The first pause of an account whose server says that it is too much.
     pub throttle_base: Duration,

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use stage::{Stage, message, most_within, numbered, secs, until};
 use tollgate::Clock;
-use tollgate_mail::{LimitBehavior, LimitUnit, Status};
+use tollgate_mail::{LimitBehavior, LimitUnit, NewAccount, Status};
 
 const DAY_MICROS: i64 = 24 * 3600 * 1_000_000;
 
@@ -249,7 +249,7 @@ async fn a_suspended_tenant_sends_nothing_until_it_is_activated() {
 
 #[tokio::test]
 async fn concurrency_is_kept_per_account_and_overall() {
-    let settings = tollgate_mail::MailSettings { concurrency: 5, ..stage::settings() };
+    let settings = tollgate_mail::MailSettings { concurrency: 6, ..stage::settings() };
     let stage = Stage::with(settings).await;
     stage.account("main", |account| account.concurrency = 3).await;
     stage.account("other", |account| account.concurrency = 100).await;
@@ -279,6 +279,33 @@ async fn concurrency_is_kept_per_account_and_overall() {
         *now += change;
         Some(*now)
     });
-    assert_eq!(in_flight.max(), Some(5), "overall");
+    assert_eq!(in_flight.max(), Some(6), "overall");
     assert_eq!(by_account[0].len(), 3, "connections of the first account");
+}
+
+#[tokio::test]
+async fn tenants_take_turns_however_much_one_of_them_sends() {
+    let settings = tollgate_mail::MailSettings { concurrency: 1, ..stage::settings() };
+    let mut stage = Stage::resting(settings).await;
+    stage.account("main", |_| {}).await;
+    stage.account("second", |_| {}).await;
+    stage::put_tenant(&stage.mail, "small").await;
+    let theirs = |account: &mut NewAccount| account.tenant_id = "small".into();
+    stage::put_account(&stage.mail, "main", stage.sink.plain, theirs).await;
+    let mut messages = numbered(205);
+    for (number, message) in messages.iter_mut().enumerate() {
+        match number {
+            200.. => message.tenant_id = "small".into(),
+            100.. => message.account_id = "second".into(),
+            _ => {}
+        }
+    }
+    stage.add(messages).await;
+    stage.start();
+    stage.until_count(Status::Sent, 200).await;
+    stage.sink.wait_for("message", 205).await;
+    let order = stage.sink.subjects();
+    let place = |id: &str| order.iter().position(|subject| subject == id).unwrap();
+    assert!(place("m204") < 20, "every other turn is the small tenant's: {}", place("m204"));
+    assert!(place("m100") < 20, "and then the accounts take turns: {}", place("m100"));
 }

@@ -260,3 +260,24 @@ async fn messages_in_error_are_not_touched_again() {
     tokio::time::sleep(Duration::from_millis(500)).await;
     assert_eq!(stage.message("m0").await.attempts, 1);
 }
+
+#[tokio::test]
+async fn behind_a_server_that_stays_silent_all_messages_age_together() {
+    let given = MailSettings { max_age: Duration::from_secs(600), ..settings() };
+    let stage = Stage::with(given).await;
+    let port = closed_port();
+    stage.account("main", |account| account.port = port).await;
+    stage.add(vec![message("m0"), message("m1"), message("m2")]).await;
+    let begun = stage.clock.now();
+    until("the end", async || {
+        let account = stage.read_account("main").await;
+        if let Some(at) = account.resume_at.filter(|at| *at > stage.clock.now()) {
+            stage.clock.set(at);
+        }
+        stage.count(Status::Error).await == 3
+    })
+    .await;
+    assert_eq!(stage.clock.now(), begun.plus(secs(600)));
+    assert!(stage.message("m0").await.attempts >= 3);
+    assert_eq!(stage.message("m2").await.attempts, 1);
+}

@@ -1,8 +1,10 @@
 //! One turn of one account: claim its next message, ask the limits, send, note what became of it.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tollgate::Instant;
 
@@ -30,6 +32,8 @@ pub(super) struct Context {
     pub(super) reported: Arc<Notify>,
     /// Makes addresses unreadable in log lines, the same on every instance.
     pub(super) salt: Vec<u8>,
+    /// Accounts whose server cannot be talked to, and since when. Of this run only.
+    pub(super) silent_since: Mutex<HashMap<AccountKey, Instant>>,
 }
 
 /// A turn that is over.
@@ -73,42 +77,31 @@ impl Context {
         let lease = Lease { instance: &inner.instance, now, until };
         let Some(claims) = inner.queue.claim(key, lease, 1).await? else { return Ok(false) };
         let Some(claimed) = claims.messages.into_iter().next() else { return Ok(false) };
-        let known = turn.sender.take();
-        match self.prepare(known, claims.account_version, &claimed).await {
-            Ok(Some((sender, content))) => {
-                if turn.sender.as_ref().is_none_or(|used| !Arc::ptr_eq(used, &sender)) {
-                    turn.sender = Some(sender.clone());
-                }
-                let kept = turn.connection.take();
-                let (more, connection) = self.process(&sender, &claimed, &content, kept).await?;
-                turn.connection = connection;
-                Ok(more)
-            }
-            // Deleted meanwhile.
-            Ok(None) => Ok(true),
-            Err(error) => {
+        let sender = match self.sender(turn.sender.take(), claims.account_version, key).await {
+            Ok(Some(sender)) => sender,
+            nothing => {
                 self.release(&claimed, None).await?;
-                Err(error)
+                return nothing.map(|_| false);
             }
-        }
+        };
+        turn.sender = Some(sender.clone());
+        let kept = turn.connection.take();
+        let (more, connection) = self.process(&sender, &claimed, kept).await?;
+        turn.connection = connection;
+        Ok(more)
     }
 
-    /// The account as it is now, and what is to be sent.
-    async fn prepare(
+    /// The account as it is now. `None`: it is gone.
+    async fn sender(
         &self,
         known: Option<Arc<Sender>>,
         version: i64,
-        claimed: &Claimed,
-    ) -> Result<Option<(Arc<Sender>, Content)>, MailError> {
-        let sender = match known.filter(|sender| sender.account.version == version) {
-            Some(sender) => sender,
-            None => match Sender::load(&self.inner, &claimed.account).await? {
-                Some(sender) => Arc::new(sender),
-                None => return Ok(None),
-            },
-        };
-        let content = self.inner.queue.load_content(claimed.seq).await?;
-        Ok(content.map(|content| (sender, content)))
+        key: &AccountKey,
+    ) -> Result<Option<Arc<Sender>>, MailError> {
+        match known.filter(|sender| sender.account.version == version) {
+            Some(sender) => Ok(Some(sender)),
+            None => Ok(Sender::load(&self.inner, key).await?.map(Arc::new)),
+        }
     }
 
     async fn release(&self, claimed: &Claimed, pause: Option<&Pause>) -> Result<(), MailError> {
@@ -121,11 +114,14 @@ impl Context {
         &self,
         sender: &Sender,
         claimed: &Claimed,
-        content: &Content,
         kept: Option<Connection>,
     ) -> Result<(bool, Option<Connection>), MailError> {
-        let pace = match sender.pace(&self.inner, claimed).await {
-            Ok(pace) => pace,
+        let ready = async {
+            let content = self.inner.queue.load_content(claimed.seq).await?;
+            Ok((content, sender.pace(&self.inner, claimed).await?))
+        };
+        let (content, pace) = match ready.await {
+            Ok(ready) => ready,
             Err(error) => {
                 self.release(claimed, None).await?;
                 return Err(error);
@@ -134,7 +130,7 @@ impl Context {
         match pace {
             Pace::Go { at, receipt } => {
                 let attempt = Attempt { sender, claimed, started_at: at, receipt };
-                let connection = self.attempt(attempt, content, kept).await?;
+                let connection = self.attempt(attempt, content.as_ref(), kept).await?;
                 Ok((true, connection))
             }
             Pace::Wait { until, scope, .. }
@@ -205,7 +201,7 @@ impl Context {
     async fn attempt(
         &self,
         attempt: Attempt<'_>,
-        content: &Content,
+        content: Option<&Content>,
         kept: Option<Connection>,
     ) -> Result<Option<Connection>, MailError> {
         let Attempt { sender, claimed, started_at, .. } = &attempt;
@@ -214,7 +210,11 @@ impl Context {
             id: &claimed.id,
             created_at: claimed.created_at,
         };
-        let delivery = match (&sender.server, Outgoing::new(content, identity, *started_at)) {
+        let outgoing = match content {
+            Some(content) => Outgoing::new(content, identity, *started_at),
+            None => Err("the message's content is gone".to_owned()),
+        };
+        let delivery = match (&sender.server, outgoing) {
             (Ok(server), Ok(outgoing)) => smtp::deliver(server, kept, &outgoing).await,
             (Err(failure), _) => Delivery { result: Err(failure.clone()), connection: None },
             (_, Err(reason)) => {
@@ -232,7 +232,7 @@ impl Context {
     async fn sent(
         &self,
         attempt: &Attempt<'_>,
-        content: &Content,
+        content: Option<&Content>,
         reply: Reply,
     ) -> Result<(), MailError> {
         let claimed = attempt.claimed;
@@ -249,6 +249,7 @@ impl Context {
             smtp_text: reply.text,
             outcome: Outcome::Sent,
         };
+        self.silent_since.lock().remove(&claimed.account);
         self.note(&finish).await?;
         self.reported.notify_one();
         Ok(())
@@ -257,7 +258,7 @@ impl Context {
     async fn failed(
         &self,
         attempt: &Attempt<'_>,
-        content: &Content,
+        content: Option<&Content>,
         failure: Failure,
     ) -> Result<(), MailError> {
         // Before the outcome is noted: whoever is next may need the unit. What was perhaps sent
@@ -317,11 +318,7 @@ impl Context {
             return Ok(Outcome::Failed { reason });
         }
         let now = self.inner.gate.now();
-        // A message ages from its first attempt: it is not its fault how long it had to wait.
-        let AccountKey { tenant_id, .. } = &claimed.account;
-        let log = self.inner.queue.attempts(tenant_id, &claimed.id).await?;
-        let first = log.first().map_or(attempt.started_at, |first| first.started_at);
-        let end = after(first, settings.max_age);
+        let end = after(self.aging_since(attempt, failure).await?, settings.max_age);
         if now >= end {
             let reason = format!("given up after {} attempts: {reason}", claimed.attempts);
             return Ok(Outcome::Failed { reason });
@@ -334,6 +331,26 @@ impl Context {
         }
         let delay = growing(settings.retry_base, settings.retry_max, claimed.attempts);
         Ok(Outcome::Retry { at: after(now, delay).min(end), reason })
+    }
+
+    /// A message ages from its first attempt: it is not its fault how long it had to wait for its
+    /// turn. But behind a server that is silent, all that wait age together.
+    async fn aging_since(
+        &self,
+        attempt: &Attempt<'_>,
+        failure: &Failure,
+    ) -> Result<Instant, MailError> {
+        let Attempt { claimed, started_at, .. } = attempt;
+        let AccountKey { tenant_id, .. } = &claimed.account;
+        let log = self.inner.queue.attempts(tenant_id, &claimed.id).await?;
+        let first = log.first().map_or(*started_at, |first| first.started_at);
+        let mut silent_since = self.silent_since.lock();
+        if failure.stage == Stage::Message {
+            silent_since.remove(&claimed.account);
+            return Ok(first);
+        }
+        let silent = *silent_since.entry(claimed.account.clone()).or_insert(*started_at);
+        Ok(first.min(silent.max(claimed.created_at)))
     }
 
     /// Notes when there is something to do again.
@@ -387,10 +404,10 @@ impl Context {
     }
 
     /// The first recipient, unreadable, so that lines about one address can be told together.
-    fn hashed(&self, content: &Content) -> String {
+    fn hashed(&self, content: Option<&Content>) -> String {
         use sha2::Digest;
-        let lists = [&content.to, &content.cc, &content.bcc];
-        let first = lists.into_iter().flatten().next().map_or("", String::as_str);
+        let lists = content.map(|content| [&content.to, &content.cc, &content.bcc]);
+        let first = lists.into_iter().flatten().flatten().next().map_or("", String::as_str);
         let digest = sha2::Sha256::new().chain_update(&self.salt).chain_update(first).finalize();
         secrets::hex(&digest[..6])
     }

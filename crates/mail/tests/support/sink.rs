@@ -34,6 +34,7 @@ impl Sink {
         let folder = tempfile::tempdir().unwrap();
         make_certificate(folder.path());
         let mut child = Command::new(python())
+            .args(["-W", "ignore"])
             .arg(concat!(env!("CARGO_MANIFEST_DIR"), "/../mail/tests/support/sink.py"))
             .args([folder.path().join("server.crt"), folder.path().join("server.key")])
             .stdin(Stdio::piped())
