@@ -141,7 +141,7 @@ impl Queue {
             let chunk = transaction!(write self, [selection = selection.clone()]
                 db => holding::advance(db, &selection, CHUNK))?;
             moved.messages += chunk.messages;
-            if chunk.messages < CHUNK as usize || selection.ids.is_some() {
+            if chunk.messages < CHUNK as usize {
                 break;
             }
         }

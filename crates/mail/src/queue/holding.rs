@@ -3,7 +3,7 @@
 use tollgate::Instant;
 
 use super::Moved;
-use super::db::{Db, Row, values};
+use super::db::{Db, Row, Value, values};
 use super::tally::{State, Tally};
 use crate::error::MailError;
 use crate::model::{AccountKey, Selection};
@@ -14,27 +14,34 @@ pub(super) async fn advance(
     selection: &Selection,
     limit: u32,
 ) -> Result<Moved, MailError> {
-    let rows = match ids(selection) {
-        Some(ids) => {
-            let sql = "update mail_message set state = 0, due_at = null \
+    let sql = match narrowed(selection) {
+        By::Ids => {
+            "with picked as materialized ( \
+                 select seq as picked_seq from mail_message \
                  where tenant_id = ?1 and id in [texts ?2] and state = 1 \
                  and (?3 is null or batch_code = ?3) and (?4 is null or account_id = ?4) \
-                 returning account_id";
-            let Selection { tenant_id, batch_code, account_id, .. } = selection;
-            db.rows(sql, values![tenant_id, ids, batch_code, account_id]).await?
+                 limit ?5 [skip locked]) \
+             update mail_message set state = 0, due_at = null \
+             from picked where seq = picked_seq returning account_id"
         }
-        None => {
-            let sql = "with picked as materialized ( \
-                     select seq as picked_seq from mail_message \
-                     where tenant_id = ?1 and state = 1 \
-                     and (?2 is null or batch_code = ?2) and (?3 is null or account_id = ?3) \
-                     limit ?4 [skip locked]) \
-                 update mail_message set state = 0, due_at = null \
-                 from picked where seq = picked_seq returning account_id";
-            let Selection { tenant_id, batch_code, account_id, .. } = selection;
-            db.rows(sql, values![tenant_id, batch_code, account_id, limit]).await?
+        By::Batch => {
+            "with picked as materialized ( \
+                 select seq as picked_seq from mail_message \
+                 where tenant_id = ?1 and ?2 is null and batch_code = ?3 and state = 1 \
+                 and (?4 is null or account_id = ?4) limit ?5 [skip locked]) \
+             update mail_message set state = 0, due_at = null \
+             from picked where seq = picked_seq returning account_id"
+        }
+        By::Tenant => {
+            "with picked as materialized ( \
+                 select seq as picked_seq from mail_message \
+                 where tenant_id = ?1 and state = 1 and ?2 is null and ?3 is null \
+                 and (?4 is null or account_id = ?4) limit ?5 [skip locked]) \
+             update mail_message set state = 0, due_at = null \
+             from picked where seq = picked_seq returning account_id"
         }
     };
+    let rows = db.rows(sql, &narrowing(selection, limit)).await?;
     let mut tally = Tally::default();
     for row in &rows {
         let account = AccountKey::new(&selection.tenant_id, row.text(0));
@@ -156,26 +163,28 @@ pub(super) async fn delete_messages(
     selection: &Selection,
     limit: u32,
 ) -> Result<u64, MailError> {
-    let Selection { tenant_id, batch_code, account_id, .. } = selection;
-    let rows = match ids(selection) {
-        Some(ids) => {
-            let sql = "select seq, account_id, state, receipt from mail_message \
-                 where tenant_id = ?1 and id in [texts ?2] and state <> 2 \
-                 and (?3 is null or batch_code = ?3) and (?4 is null or account_id = ?4) \
-                 order by seq limit ?5 [skip locked]";
-            db.rows(sql, values![tenant_id, ids, batch_code, account_id, limit]).await?
+    let sql = match narrowed(selection) {
+        By::Ids => {
+            "select seq, account_id, state, receipt from mail_message \
+             where tenant_id = ?1 and id in [texts ?2] and state <> 2 \
+             and (?3 is null or batch_code = ?3) and (?4 is null or account_id = ?4) \
+             limit ?5 [skip locked]"
         }
-        None => {
-            let sql = "select seq, account_id, state, receipt from mail_message \
-                 where tenant_id = ?1 and state <> 2 \
-                 and (?2 is null or batch_code = ?2) and (?3 is null or account_id = ?3) \
-                 limit ?4 [skip locked]";
-            db.rows(sql, values![tenant_id, batch_code, account_id, limit]).await?
+        By::Batch => {
+            "select seq, account_id, state, receipt from mail_message \
+             where tenant_id = ?1 and ?2 is null and batch_code = ?3 and state <> 2 \
+             and (?4 is null or account_id = ?4) limit ?5 [skip locked]"
+        }
+        By::Tenant => {
+            "select seq, account_id, state, receipt from mail_message \
+             where tenant_id = ?1 and ?2 is null and ?3 is null and state <> 2 \
+             and (?4 is null or account_id = ?4) limit ?5 [skip locked]"
         }
     };
+    let rows = db.rows(sql, &narrowing(selection, limit)).await?;
     let mut tally = Tally::default();
     for row in &rows {
-        let account = AccountKey::new(tenant_id, row.text(1));
+        let account = AccountKey::new(&selection.tenant_id, row.text(1));
         let state = State::of(row.int(2));
         tally.left(&account, state);
         // What failed was given back then; what was sent is spent.
@@ -224,7 +233,30 @@ fn seqs(rows: &[Row]) -> String {
         .expect("numbers are always JSON")
 }
 
-fn ids(selection: &Selection) -> Option<String> {
-    let ids = selection.ids.as_ref()?;
-    Some(serde_json::to_string(ids).expect("texts are always JSON"))
+/// What a selection is found by: an index each.
+enum By {
+    Ids,
+    Batch,
+    Tenant,
+}
+
+fn narrowed(selection: &Selection) -> By {
+    match selection {
+        Selection { ids: Some(_), .. } => By::Ids,
+        Selection { batch_code: Some(_), .. } => By::Batch,
+        _ => By::Tenant,
+    }
+}
+
+/// Tenant, ids, batch, account, limit: the same for each statement.
+fn narrowing(selection: &Selection, limit: u32) -> [Value; 5] {
+    let ids = selection.ids.as_ref();
+    let ids = ids.map(|ids| serde_json::to_string(ids).expect("texts are always JSON"));
+    [
+        Value::from(&selection.tenant_id),
+        Value::from(&ids),
+        Value::from(&selection.batch_code),
+        Value::from(&selection.account_id),
+        Value::from(limit),
+    ]
 }

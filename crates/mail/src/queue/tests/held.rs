@@ -51,8 +51,15 @@ pub(super) async fn run_now_makes_deferred_mail_due_and_forgets_pauses(stage: St
     let (version, scope, cause) = (stage.version().await, PauseScope::All, PauseCause::Limit);
     let pause = Pause { account: main_account(), version, until: at(60), scope, cause };
     stage.queue.pause_account(&pause).await.unwrap();
-    let moved = stage.queue.run_now(&all()).await.unwrap();
-    assert_eq!((moved.accounts, moved.messages), (vec![main_account()], 1));
+    for (selection, messages) in [
+        (Selection { batch_code: Some("none".into()), ..all() }, 0),
+        (Selection { ids: Some(vec!["a".into()]), ..all() }, 0),
+        (Selection { account_id: Some("other".into()), ..all() }, 0),
+        (all(), 1),
+    ] {
+        let moved = stage.queue.run_now(&selection).await.unwrap();
+        assert_eq!(moved.messages, messages, "{selection:?}");
+    }
     assert_eq!(ids(&stage.claim_at(NOW, 9).await), ["deferred", "a"]);
 }
 
@@ -66,6 +73,8 @@ pub(super) async fn deleted_messages_are_gone_and_their_quota_due(stage: Stage) 
     assert_eq!(stage.queue.delete_messages(&selection, 100).await.unwrap(), 1);
     assert_eq!(stage.queue.refunds_due(9).await.unwrap()[0].receipt, "r");
     stage.finish(&sending, Outcome::Sent).await;
+    let of_batch = Selection { batch_code: Some("none".into()), ..all() };
+    assert_eq!(stage.queue.delete_messages(&of_batch, 100).await.unwrap(), 0);
     assert_eq!(stage.queue.delete_messages(&all(), 100).await.unwrap(), 3);
     assert_eq!(stage.queue.refunds_due(9).await.unwrap().len(), 1);
     let counts = stage.counts(NOW).await;

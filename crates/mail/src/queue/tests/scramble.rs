@@ -91,8 +91,8 @@ async fn add(stage: &Stage, dice: &mut Dice) -> u64 {
     let one = |_| {
         let number = dice.below(IDS);
         let mut message = message(&format!("m{number}"));
-        message.batch_code = (number % 3 == 0).then(|| "batch".to_owned());
-        message.deferred_until = (number % 4 == 0).then(|| at(10));
+        message.batch_code = number.is_multiple_of(3).then(|| "batch".to_owned());
+        message.deferred_until = number.is_multiple_of(4).then(|| at(10));
         message.priority = (number % 2) as u8;
         message
     };
