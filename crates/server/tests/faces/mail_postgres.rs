@@ -4,6 +4,7 @@ use serde_json::json;
 use testkit::random;
 use testkit::servers::Postgres;
 
+use crate::mail_send::storm;
 use crate::support::command::alone;
 use crate::support::mail::{CLOSED_PORT, FAR_TS, letter, message_body, with};
 use crate::support::sink::Sink;
@@ -63,4 +64,22 @@ fn mail_is_shared_by_servers_on_one_database() {
     eventually("all are sent", || (one.get("/status").ok()["sent"] == 42).then_some(()));
     assert_eq!(sink.messages().len(), 42, "no one twice");
     assert_eq!(one.mail("acme"), other.mail("acme"));
+}
+
+#[test]
+fn mail_from_many_to_two_servers_never_exceeds_100() {
+    let url = url();
+    let (one, other) = (Setup::postgres(&url).into_server(), Setup::postgres(&url).into_server());
+    one.mail_tenant("acme", CLOSED_PORT);
+    one.post("/commands/suspend", &json!({ "tenant_id": "acme" })).ok();
+    let (_, key) = one.api_key("acme", json!({ "daily_limit": 100 }));
+    let accepted = storm(&[&one, &other], &key);
+    let sum: usize = accepted.iter().sum();
+    assert!(sum <= 100, "{sum}");
+    assert_eq!(one.usage(&key)["emails_sent_today"], sum);
+    assert_eq!(other.mail("acme").len(), accepted.len(), "one message for each 202");
+    for _ in sum..100 {
+        assert_eq!(other.send_mail(&key, &letter(1)).status, 202);
+    }
+    one.send_mail(&key, &letter(1)).problem(429);
 }

@@ -177,39 +177,59 @@ fn mail_under_an_idempotency_key_is_counted_and_queued_once() {
     assert_eq!(send("k-3", &letter(5)).status, 202);
 }
 
-#[test]
-fn mail_from_many_at_once_never_exceeds_100_and_whatever_fits_is_taken() {
-    let (server, _, key) = limited(100);
+/// Letters of mixed sizes, 320 recipients in all, to several servers at once: those taken.
+pub(crate) fn storm(servers: &[&Server], key: &str) -> Vec<usize> {
     let sizes = [7, 11, 3, 1, 13, 5];
-    let (server, key) = (&server, &key);
-    let accepted: Vec<usize> = std::thread::scope(|scope| {
+    std::thread::scope(|scope| {
         let threads: Vec<_> = (0..8)
             .map(|n| {
+                let server = servers[n % servers.len()];
                 scope.spawn(move || {
-                    let mut accepted = Vec::new();
-                    for round in 0..6 {
-                        let size = sizes[(n + round) % sizes.len()];
-                        match server.send_mail(key, &letter(size)).status {
-                            202 => accepted.push(size),
-                            429 => {}
-                            other => panic!("{other}"),
-                        }
-                    }
-                    accepted
+                    let sizes = (0..6).map(|round| sizes[(n + round) % sizes.len()]);
+                    let taken = |size: &usize| match server.send_mail(key, &letter(*size)).status {
+                        202 => true,
+                        429 => false,
+                        other => panic!("{other}"),
+                    };
+                    sizes.filter(taken).collect::<Vec<usize>>()
                 })
             })
             .collect();
         threads.into_iter().flat_map(|thread| thread.join().unwrap()).collect()
-    });
+    })
+}
+
+#[test]
+fn mail_from_many_at_once_never_exceeds_100_and_whatever_fits_is_taken() {
+    let (server, _, key) = limited(100);
+    let accepted = storm(&[&server], &key);
     let sum: usize = accepted.iter().sum();
     assert!(sum <= 100, "{sum}");
-    assert_eq!(server.usage(key)["emails_sent_today"], sum);
+    assert_eq!(server.usage(&key)["emails_sent_today"], sum);
     assert_eq!(server.mail("acme").len(), accepted.len(), "one message for each 202");
-    // All of 320 were asked for, and units of one among them: nothing that fits was refused.
+    // Units of one were among what was asked for to the end: nothing that fits is refused.
     for _ in sum..100 {
-        assert_eq!(server.send_mail(key, &letter(1)).status, 202);
+        assert_eq!(server.send_mail(&key, &letter(1)).status, 202);
     }
-    server.send_mail(key, &letter(1)).problem(429);
+    server.send_mail(&key, &letter(1)).problem(429);
+}
+
+#[test]
+fn mail_under_one_idempotency_key_from_many_at_once_is_one_message() {
+    let (server, _, key) = limited(100);
+    let replies: Vec<Value> = std::thread::scope(|scope| {
+        let send = || {
+            let call = Call::post("/api/v1/send", &letter(3)).header("X-API-Key", &key);
+            let reply = server.send(call.header("Idempotency-Key", "same"));
+            assert_eq!(reply.status, 202, "{reply:?}");
+            reply.json()
+        };
+        let threads: Vec<_> = (0..8).map(|_| scope.spawn(send)).collect();
+        threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+    });
+    assert!(replies.iter().all(|reply| *reply == replies[0]), "{replies:?}");
+    assert_eq!(server.usage(&key)["emails_sent_today"], 3);
+    assert_eq!(server.mail("acme").len(), 1);
 }
 
 #[test]

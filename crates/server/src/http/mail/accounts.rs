@@ -115,6 +115,8 @@ pub(crate) struct AccountRow {
     concurrency: u16,
     /// Nothing is sent before this, because a limit is reached or its server asked for a pause.
     resume_ts: Option<i64>,
+    /// Nothing but priority 0 is sent before this.
+    resume_ordinary_ts: Option<i64>,
     created_ts: i64,
     updated_ts: i64,
 }
@@ -141,6 +143,7 @@ impl AccountRow {
             priority0_share: account.priority0_share,
             concurrency: account.concurrency,
             resume_ts: account.resume_at.map(future_ts),
+            resume_ordinary_ts: account.resume_ordinary_at.map(future_ts),
             created_ts: past_ts(account.created_at),
             updated_ts: past_ts(account.updated_at),
         }
