@@ -259,3 +259,80 @@ impl From<MailError> for SendError {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use tollgate::Tollgate;
+
+    use super::*;
+    use crate::model::{NewAccount, NewApiKey, NewTenant};
+    use crate::queue::{Finish, Lease, Outcome};
+    use crate::settings::MailSettings;
+
+    async fn mail_with_key() -> (Mail, String) {
+        let gate = Tollgate::open("memory:").await.unwrap();
+        let mail = Mail::open(gate, "memory:", MailSettings::default()).await.unwrap();
+        let tenant = NewTenant { id: "acme".into(), ..NewTenant::default() };
+        mail.put_tenant(tenant).await.unwrap();
+        let account: NewAccount = serde_json::from_str(
+            r#"{"id": "main", "tenant_id": "acme", "host": "127.0.0.1", "port": 25}"#,
+        )
+        .unwrap();
+        mail.put_account(account).await.unwrap();
+        let new = NewApiKey {
+            tenant_id: "acme".into(),
+            account_id: "main".into(),
+            name: "test".into(),
+            daily_limit: 10,
+            timezone: "UTC".into(),
+        };
+        let secret = mail.create_key(new).await.unwrap().1;
+        (mail, secret)
+    }
+
+    fn request() -> SendRequest {
+        SendRequest {
+            to: vec!["a@example.org".into(), "b@example.org".into()],
+            text: Some("hello".into()),
+            ..SendRequest::default()
+        }
+    }
+
+    #[tokio::test]
+    async fn a_retry_queues_what_a_crash_kept_from_being_queued() {
+        let (mail, secret) = mail_with_key().await;
+        let key = mail.find_key(&secret).await.unwrap().unwrap();
+        let limiter = key_limiter(&mail.inner.gate, &key).unwrap();
+        // As far as it got before the crash.
+        mail.spend(&limiter, &key, 2, Some("once")).await.unwrap();
+        let sent = mail.send(&secret, request(), Some("once")).await.unwrap();
+        assert_eq!(sent.remaining, 8);
+        assert_eq!(mail.usage(&secret).await.unwrap().emails_sent_today, 2);
+        assert_eq!(mail.status(None).await.unwrap().pending, 1);
+    }
+
+    #[tokio::test]
+    async fn a_final_failure_gives_its_quota_back_once() {
+        let (mail, secret) = mail_with_key().await;
+        mail.send(&secret, request(), None).await.unwrap();
+        mail.send(&secret, request(), None).await.unwrap();
+        let inner = &mail.inner;
+        let (now, account) = (mail.now(), AccountKey::new("acme", "main"));
+        let lease = Lease { instance: "me", now, until: tollgate::Instant::MAX };
+        let claims = inner.queue.claim(&account, lease, 1).await.unwrap().unwrap();
+        let finish = Finish {
+            claimed: &claims.messages[0],
+            instance: "me",
+            started_at: now,
+            finished_at: now,
+            smtp_code: Some(550),
+            smtp_text: "no such user".into(),
+            outcome: Outcome::Failed { reason: "no such user".into() },
+        };
+        inner.queue.finish(&finish).await.unwrap();
+        inner.queue.finish(&finish).await.unwrap();
+        assert_eq!(inner.settle_refunds().await.unwrap(), 1);
+        assert_eq!(inner.settle_refunds().await.unwrap(), 0);
+        assert_eq!(mail.usage(&secret).await.unwrap().emails_sent_today, 2);
+    }
+}

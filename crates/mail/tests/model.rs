@@ -6,6 +6,8 @@
 mod catalogue;
 #[path = "model/messages.rs"]
 mod messages;
+#[path = "model/opening.rs"]
+mod opening;
 #[path = "model/quota.rs"]
 mod quota;
 #[path = "model/secrets.rs"]

@@ -160,13 +160,15 @@ fn connect(path: &Path) -> Result<Connection, MailError> {
         | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let connection = Connection::open_with_flags(path, flags).map_err(fail)?;
     connection.busy_timeout(LOCK_WAIT).map_err(fail)?;
+    refuse_foreign(&connection, path)?;
     connection.pragma_update(None, "journal_mode", "wal").map_err(fail)?;
     connection.pragma_update(None, "synchronous", "full").map_err(fail)?;
     Ok(connection)
 }
 
-fn migrate(connection: &mut Connection, path: Option<&Path>) -> Result<(), MailError> {
-    let fail = |error| failed(&error, path);
+/// Before anything is written: another program's file stays as it is.
+fn refuse_foreign(connection: &Connection, path: &Path) -> Result<(), MailError> {
+    let fail = |error| failed(&error, Some(path));
     let id: i32 =
         connection.pragma_query_value(None, "application_id", |row| row.get(0)).map_err(fail)?;
     let foreign = connection
@@ -177,12 +179,17 @@ fn migrate(connection: &mut Connection, path: Option<&Path>) -> Result<(), MailE
         )
         .map_err(fail)?;
     if (id != 0 && id != APPLICATION_ID) || (id == 0 && foreign == Some(true)) {
-        let shown = path.unwrap_or(Path::new("memory")).display();
+        let shown = path.display();
         return Err(MailError::unavailable(format!(
             "{shown} is a SQLite database of another program: move it away, or choose another \
              file for the store"
         )));
     }
+    Ok(())
+}
+
+fn migrate(connection: &mut Connection, path: Option<&Path>) -> Result<(), MailError> {
+    let fail = |error| failed(&error, path);
     migrations::migrations::runner().run(connection).map_err(|error| {
         MailError::unavailable(format!("the mail tables cannot be brought up to date: {error}"))
     })?;
