@@ -227,4 +227,9 @@ fn a_new_tenants_token_replaces_the_one_before() {
     let new = reply.json()["token"].as_str().unwrap().to_owned();
     house.server.send(Call::new("GET", "/accounts").token(old)).problem(401);
     house.server.send(Call::new("GET", "/accounts").token(&new)).ok();
+    // And it ends with its tenant.
+    let ids = json!({ "tenant_id": "acme", "ids": ["m"] });
+    house.send(Call::post("/commands/delete-messages", &ids)).ok();
+    house.send(Call::new("DELETE", "/tenant/acme")).ok();
+    house.server.send(Call::new("GET", "/accounts").token(&new)).problem(401);
 }

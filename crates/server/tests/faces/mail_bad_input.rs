@@ -40,6 +40,8 @@ fn mail_that_is_bad_is_rejected_by_itself_with_its_reason() {
         (json!({ "priority": "high" }), "priority"),
         (json!({ "deferred_ts": -1 }), "deferred_ts"),
         (json!({ "deferred_ts": "tomorrow" }), "deferred_ts"),
+        (json!({ "deferred_ts": 1e300 }), "deferred_ts"),
+        (json!({ "deferred_ts": -0.5 }), "deferred_ts"),
         (json!({ "account_id": "nope" }), "nope"),
         (json!({ "account_id": "theirs" }), "theirs"),
         (json!({ "tenant_id": "nope" }), "nope"),

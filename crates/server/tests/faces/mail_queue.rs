@@ -35,6 +35,9 @@ fn mail_is_listed_with_its_status_and_times_in_unix_seconds() {
     assert_eq!(listed["next_cursor"], Value::Null);
     assert_eq!(server.get("/messages/m/attempts?tenant_id=acme").ok(), json!({ "attempts": [] }));
     server.get("/messages/x/attempts?tenant_id=acme").problem(404);
+    // A time within a second shows as the first whole second that is not before it.
+    server.queue(&[waiting("n", json!({ "deferred_ts": 4_000_000_000.25 }))]);
+    assert_eq!(server.mail("acme")["n"]["deferred_ts"], FAR_TS + 1);
 }
 
 #[test]

@@ -2,12 +2,13 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use axum::extract::State;
 use axum::{Extension, Json};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
-use serde_json::{Value, json};
+use serde_json::{Number, Value, json};
 use tollgate::Instant;
 use tollgate_mail::{Attachment, Content, NewMessage};
 use utoipa::ToSchema;
@@ -19,8 +20,8 @@ use crate::problem::Problem;
 use crate::state::App;
 
 const MAX_MESSAGES: usize = 10_000;
-/// From 1970 to 9900, in seconds.
-const LAST_TS: i64 = 250_246_627_200;
+/// The year 9900: nothing usable lies behind it.
+const LAST: Instant = Instant::from_secs(250_246_627_200);
 
 /// Messages as they came, not looked into yet.
 #[derive(Deserialize)]
@@ -59,8 +60,9 @@ pub(crate) struct Message {
     /// 0 immediate, 1 high, 2 medium (the default), 3 low.
     #[schema(maximum = 3)]
     priority: Option<u8>,
-    /// Not before this, in Unix seconds.
-    deferred_ts: Option<i64>,
+    /// Not before this, in Unix seconds; fractions are no harm.
+    #[schema(value_type = Option<i64>)]
+    deferred_ts: Option<Number>,
     /// Names messages that are suspended, activated or deleted together.
     batch_code: Option<String>,
 }
@@ -158,11 +160,10 @@ fn read(raw: &RawValue, reach: &Reach) -> Result<NewMessage, Unread> {
         Err(problem) => return Err(Unread::Foreign(problem)),
     };
     let deferred_until = match message.deferred_ts {
-        None | Some(0) => None,
-        Some(ts) if (0..=LAST_TS).contains(&ts) => Some(Instant::from_secs(ts)),
-        Some(ts) => {
-            return Err(Unread::Bad(format!("deferred_ts {ts} is not a time in Unix seconds")));
-        }
+        None => None,
+        Some(ts) => Some(instant(&ts).ok_or_else(|| {
+            Unread::Bad(format!("deferred_ts {ts} is not a time in Unix seconds"))
+        })?),
     };
     let list = |given: Option<OneOrMany>| given.map(OneOrMany::into_vec).unwrap_or_default();
     Ok(NewMessage {
@@ -185,6 +186,15 @@ fn read(raw: &RawValue, reach: &Reach) -> Result<NewMessage, Unread> {
         deferred_until,
         batch_code: message.batch_code,
     })
+}
+
+fn instant(ts: &Number) -> Option<Instant> {
+    let since_1970 = match ts.as_u64() {
+        Some(seconds) => Duration::from_secs(seconds),
+        None => Duration::try_from_secs_f64(ts.as_f64()?).ok()?,
+    };
+    let at = Instant::from_micros(i64::try_from(since_1970.as_micros()).ok()?);
+    (at <= LAST).then_some(at)
 }
 
 /// The id of a message that is not valid otherwise, if it has one.
