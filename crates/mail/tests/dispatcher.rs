@@ -49,7 +49,7 @@ async fn ten_a_minute_lets_35_pass_in_order_over_one_connection() {
     assert_eq!(starts.len(), 35);
     assert_eq!(most_within(&starts, secs(60)), 10);
     let wanted: Vec<String> = (0..35).map(|number| format!("m{number}")).collect();
-    assert_eq!(stage.sink.subjects(), wanted);
+    assert_eq!(stage.sink.arrived(35).await, wanted);
     assert_eq!(stage.sink.events("connect").len(), 1);
 }
 
@@ -150,7 +150,7 @@ async fn higher_priorities_go_first_and_each_in_the_order_it_came() {
     stage.add(messages).await;
     stage.start();
     stage.until_count(Status::Sent, 8).await;
-    assert_eq!(stage.sink.subjects(), ["m4", "m7", "m3", "m6", "m1", "m2", "m0", "m5"]);
+    assert_eq!(stage.sink.arrived(8).await, ["m4", "m7", "m3", "m6", "m1", "m2", "m0", "m5"]);
 }
 
 #[tokio::test]
@@ -268,7 +268,7 @@ async fn concurrency_is_kept_per_account_and_overall() {
     for event in stage.sink.events("late") {
         moments.push((event["at"].as_f64().unwrap(), 1));
     }
-    for event in stage.sink.messages() {
+    for event in stage.sink.wait_for("message", 40).await {
         moments.push((event["at"].as_f64().unwrap(), -1));
         let subject = event["headers"]["subject"].as_str().unwrap();
         let number: usize = subject[1..].parse().unwrap();
@@ -303,8 +303,7 @@ async fn tenants_take_turns_however_much_one_of_them_sends() {
     stage.add(messages).await;
     stage.start();
     stage.until_count(Status::Sent, 200).await;
-    stage.sink.wait_for("message", 205).await;
-    let order = stage.sink.subjects();
+    let order = stage.sink.arrived(205).await;
     let place = |id: &str| order.iter().position(|subject| subject == id).unwrap();
     assert!(place("m204") < 20, "every other turn is the small tenant's: {}", place("m204"));
     assert!(place("m100") < 20, "and then the accounts take turns: {}", place("m100"));

@@ -48,6 +48,28 @@ async fn a_temporary_refusal_is_tried_again_later_and_then_delivered() {
 }
 
 #[tokio::test]
+async fn every_attempt_carries_the_same_message_id() {
+    let stage = Stage::new().await;
+    stage.account("main", |_| {}).await;
+    stage.add(vec![message_to("m0", "body-452-2"), message("m1")]).await;
+    until("the end", async || {
+        let row = stage.message("m0").await;
+        if let Some(due) = row.deferred_until.filter(|due| *due > stage.clock.now()) {
+            stage.clock.set(due);
+        }
+        row.status == Status::Sent
+    })
+    .await;
+    let arrived = stage.sink.wait_for("message", 2).await;
+    let (other, same) =
+        (&arrived[0]["headers"]["message-id"], &arrived[1]["headers"]["message-id"]);
+    assert_ne!(other, same);
+    let refused = stage.sink.events("refused");
+    assert_eq!(refused.len(), 2);
+    assert!(refused.iter().all(|event| &event["message_id"] == same), "{refused:?} {same}");
+}
+
+#[tokio::test]
 async fn delays_grow_and_end_with_the_age() {
     let given = MailSettings { max_age: Duration::from_secs(600), ..settings() };
     let stage = Stage::with(given).await;
@@ -121,7 +143,7 @@ async fn a_failed_attempt_gives_its_unit_back() {
         ])
         .await;
     stage.until_paused("main").await;
-    assert_eq!(stage.sink.subjects(), ["m1", "m4"]);
+    assert_eq!(stage.sink.arrived(2).await, ["m1", "m4"]);
     assert_eq!(stage.message("m5").await.attempts, 0);
     assert_eq!(stage.mail.counts().await.unwrap()[0].rate_limited, 1);
 }
@@ -164,7 +186,7 @@ async fn a_server_that_asks_for_a_pause_gets_one_and_nobody_else_does() {
     assert_eq!(stage.message("m1").await.attempts, 0, "the whole account waits");
     stage.clock.set(until);
     stage.until_count(Status::Sent, 4).await;
-    assert_eq!(stage.sink.subjects(), ["first", "o0", "m0", "m1"], "it kept its place");
+    assert_eq!(stage.sink.arrived(4).await, ["first", "o0", "m0", "m1"], "it kept its place");
     assert_eq!(stage.attempts("m0").await[0].outcome, "throttled");
 }
 
@@ -187,6 +209,22 @@ async fn a_stalled_server_delays_nobody_else() {
     assert_eq!(stage.attempts("m0").await, [], "still stalled");
     let row = stage.until_status("m0", Status::Deferred).await;
     assert!(row.last_error.unwrap().contains("did not answer in time"));
+}
+
+#[tokio::test]
+async fn servers_that_stall_in_every_place_are_not_waited_for() {
+    let given =
+        MailSettings { attempt_timeout: Duration::from_secs(60), concurrency: 1, ..settings() };
+    let stage = Stage::with(given).await;
+    stage.account("main", |_| {}).await;
+    stage.account("other", |_| {}).await;
+    stage.add(vec![message_to("m0", "stall")]).await;
+    stage.sink.wait_for("stall", 1).await;
+    let mut other = message("o0");
+    other.account_id = "other".into();
+    stage.add(vec![other]).await;
+    stage.until_status("o0", Status::Sent).await;
+    assert_eq!(stage.attempts("m0").await, [], "still stalled");
 }
 
 #[tokio::test]
@@ -245,7 +283,8 @@ async fn stopping_lets_what_is_under_way_end_and_begins_nothing() {
     stage.stop().await;
     assert_eq!(stage.message("m0").await.status, Status::Sent);
     assert_eq!(stage.message("m1").await.status, Status::Pending);
-    assert_eq!(stage.sink.events("disconnect").len(), 1, "it said goodbye");
+    // It said goodbye.
+    stage.sink.wait_for("disconnect", 1).await;
     stage.start();
     stage.until_status("m1", Status::Sent).await;
 }

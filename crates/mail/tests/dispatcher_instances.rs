@@ -68,6 +68,7 @@ async fn two_instances_send_two_thousand_messages_once_each() {
         add(&one, chunk.to_vec()).await;
     }
     until("all sent", async || count(&two, Status::Sent).await == 2000).await;
+    sink.wait_for("message", 2000).await;
     let arrivals = arrivals(&sink);
     assert_eq!(arrivals.len(), 2000);
     assert!(arrivals.values().all(|times| *times == 1));
@@ -115,6 +116,41 @@ async fn a_limit_holds_over_all_instances() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_database_that_crashes_and_comes_back_loses_nothing_and_repeats_nothing() {
+    let server = tokio::task::spawn_blocking(Postgres::start).await.unwrap();
+    let (url, sink) = (server.url(), sink().await);
+    let given = MailSettings { lease: Duration::from_secs(20), ..stage::settings() };
+    let mail = open(&url, given).await;
+    put_tenant(&mail, TENANT).await;
+    put_account(&mail, "main", sink.plain, |account| {
+        account.concurrency = 4;
+        account.limit_per_day = Some(100_000);
+    })
+    .await;
+    add(&mail, numbered(400)).await;
+    let running = mail.start();
+    sink.wait_for("message", 100).await;
+    // Kept until the end.
+    let _server = tokio::task::spawn_blocking(move || {
+        server.kill();
+        std::thread::sleep(Duration::from_secs(1));
+        server.start_again();
+        server
+    })
+    .await
+    .unwrap();
+    let begun = std::time::Instant::now();
+    while sink.subjects().len() < 400 {
+        assert!(begun.elapsed() < stage::PATIENCE * 2, "{} arrived", sink.subjects().len());
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    running.stop().await;
+    let arrivals = arrivals(&sink);
+    assert_eq!(arrivals.len(), 400);
+    assert!(arrivals.values().all(|times| *times == 1), "outcomes waited for the database");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_killed_instance_is_taken_over_and_nothing_is_lost_on_postgres() {
     taken_over(&fresh_schema()).await;
 }
@@ -141,13 +177,14 @@ async fn taken_over(url: &str) {
     let mut child = spawn_child(url);
     sink.wait_for("stall", 1).await;
     // Sent by the child alone.
-    let before = sink.subjects().len();
+    let before = sink.arrived(50).await.len();
     child.kill().unwrap();
     child.wait().unwrap();
     assert_eq!(before, 50);
     let next = open(url, settings()).await;
     let running = next.start();
     until("all sent", async || count(&next, Status::Sent).await == 200).await;
+    sink.wait_for("message", 200).await;
     let arrivals = arrivals(&sink);
     assert_eq!(arrivals.len(), 200, "nothing is lost");
     let twice = arrivals.values().filter(|times| **times > 1).count();

@@ -57,7 +57,7 @@ def is_turn(address, times):
     return times == 0 or asked[address] <= times
 
 
-async def misbehave(server, address, stage):
+async def misbehave(server, address, stage, message_id=None):
     """The answer to give instead of the right one, if any."""
     kind, *words = address.split("@")[0].split("-")
     if kind in ("code", "body") and (kind == "code") == (stage == "RCPT"):
@@ -65,7 +65,8 @@ async def misbehave(server, address, stage):
         if is_turn(address, times):
             slow = len(words) > 2
             text = "4.7.0 too many messages, slow down" if slow else "as the test asked"
-            say(event="refused", connection=server.number, address=address, code=int(code))
+            say(event="refused", connection=server.number, address=address, code=int(code),
+                message_id=message_id)
             return f"{code} {text}"
     if kind in ("stall", "drop") and stage == "RCPT":
         times = int(words[0]) if words else 0
@@ -90,11 +91,11 @@ class Handler:
         return "250 OK"
 
     async def handle_DATA(self, server, session, envelope):
+        message = message_from_bytes(envelope.content, policy=policy.default)
         for address in envelope.rcpt_tos:
-            answer = await misbehave(server, address, "DATA")
+            answer = await misbehave(server, address, "DATA", message["message-id"])
             if answer is not None:
                 return answer
-        message = message_from_bytes(envelope.content, policy=policy.default)
         parts = [
             {
                 "type": part.get_content_type(),

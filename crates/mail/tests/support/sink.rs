@@ -83,6 +83,12 @@ impl Sink {
         self.messages().iter().map(subject).collect()
     }
 
+    /// The same, once there are so many.
+    pub(crate) async fn arrived(&self, count: usize) -> Vec<String> {
+        self.wait_for("message", count).await;
+        self.subjects()
+    }
+
     pub(crate) async fn wait_for(&self, kind: &str, count: usize) -> Vec<Value> {
         let begun = Instant::now();
         loop {
