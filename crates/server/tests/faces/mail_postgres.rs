@@ -1,12 +1,14 @@
 //! The relay on PostgreSQL: without a key everything but passwords works, and servers share it all.
 
+use std::collections::BTreeSet;
+
 use serde_json::json;
 use testkit::random;
 use testkit::servers::Postgres;
 
 use crate::mail_send::storm;
 use crate::support::command::alone;
-use crate::support::mail::{CLOSED_PORT, FAR_TS, letter, message_body, with};
+use crate::support::mail::{CLOSED_PORT, FAR_TS, HASTY, letter, message_body, with};
 use crate::support::sink::Sink;
 use crate::support::{DEADLINE, Setup, eventually};
 
@@ -46,10 +48,9 @@ fn mail_on_postgres_without_a_key_works_but_for_passwords() {
 fn mail_is_shared_by_servers_on_one_database() {
     let sink = Sink::start();
     let url = url();
-    let config = "[mail]\npoll_interval = \"100ms\"\n";
     let (one, other) = (
-        Setup::postgres(&url).config(config).into_server(),
-        Setup::postgres(&url).config(config).into_server(),
+        Setup::postgres(&url).config(HASTY).into_server(),
+        Setup::postgres(&url).config(HASTY).into_server(),
     );
     one.mail_tenant("acme", sink.plain);
     one.mail_account("acme", sink.plain, json!({ "concurrency": 4 }));
@@ -82,4 +83,28 @@ fn mail_from_many_to_two_servers_never_exceeds_100() {
         assert_eq!(other.send_mail(&key, &letter(1)).status, 202);
     }
     one.send_mail(&key, &letter(1)).problem(429);
+}
+
+#[test]
+fn mail_of_a_server_that_was_killed_is_sent_by_the_other() {
+    let sink = Sink::start();
+    let url = url();
+    let (one, other) = (
+        Setup::postgres(&url).config(HASTY).into_server(),
+        Setup::postgres(&url).config(HASTY).into_server(),
+    );
+    one.mail_tenant("acme", sink.plain);
+    one.mail_account("acme", sink.plain, json!({ "concurrency": 4 }));
+    let to = json!({ "to": ["late-100@example.org"] });
+    let messages: Vec<_> =
+        (0..40).map(|n| with(message_body("acme", &format!("m{n:02}")), to.clone())).collect();
+    one.queue(&messages);
+    eventually("some are sent", || (sink.messages().len() >= 5).then_some(()));
+    one.kill();
+    eventually("all are sent", || (other.get("/status").ok()["sent"] == 40).then_some(()));
+    let subjects = sink.subjects();
+    let arrived: BTreeSet<_> = subjects.iter().collect();
+    assert_eq!(arrived.len(), 40, "nothing is lost");
+    // Only what was on its way at that moment may come twice.
+    assert!(subjects.len() <= 44, "{subjects:?}");
 }

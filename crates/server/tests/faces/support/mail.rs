@@ -11,12 +11,19 @@ pub(crate) const FAR_TS: i64 = 4_000_000_000;
 /// Nobody listens there.
 pub(crate) const CLOSED_PORT: u16 = 9;
 
-/// A server that tries again soon.
+/// Tries again soon, and takes over soon from whoever died.
+pub(crate) const HASTY: &str = r#"
+    [mail]
+    retry_base = "200ms"
+    retry_max = "1s"
+    throttle_base = "1s"
+    attempt_timeout = "5s"
+    lease = "6s"
+    poll_interval = "100ms"
+"#;
+
 pub(crate) fn hasty() -> Setup {
-    Setup::sqlite().config(
-        "[mail]\nretry_base = \"200ms\"\nretry_max = \"1s\"\nthrottle_base = \"1s\"\n\
-         attempt_timeout = \"5s\"\nlease = \"6s\"\npoll_interval = \"100ms\"\n",
-    )
+    Setup::sqlite().config(HASTY)
 }
 
 /// An object with some members more, or others.
