@@ -182,6 +182,27 @@ fn mail_to_a_server_that_is_not_there_waits_and_delays_nobody_else() {
 }
 
 #[test]
+fn mail_is_not_given_to_a_server_whose_certificate_nobody_vouches_for() {
+    let sink = Sink::start();
+    let server = hasty().into_server();
+    server.mail_tenant("acme", sink.plain);
+    let more = json!({ "host": "localhost", "tls": "implicit" });
+    server.mail_account("acme", sink.implicit, more.clone());
+    server.queue(&[message_body("acme", "m")]);
+    let m = eventually("an attempt failed", || {
+        let m = server.mail("acme")["m"].clone();
+        m["last_error"].is_string().then_some(m)
+    });
+    assert!(m["last_error"].as_str().unwrap().to_lowercase().contains("certificate"), "{m}");
+    assert!(sink.messages().is_empty());
+    // With its authority it is, as soon as the account says so.
+    server.mail_account("acme", sink.implicit, with(more, json!({ "root_cert": sink.authority })));
+    server.post("/commands/run-now", &json!({ "tenant_id": "acme" })).ok();
+    until(&server, "m", "sent");
+    assert_eq!(sink.messages()[0]["tls"], true);
+}
+
+#[test]
 fn mail_that_is_suspended_is_not_sent_until_it_is_activated() {
     let sink = Sink::start();
     let server = hasty().into_server();
