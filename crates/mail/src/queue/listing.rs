@@ -7,16 +7,35 @@ use super::tally::State;
 use crate::error::MailError;
 use crate::model::{Attempt, Counts, MessageQuery, MessageRow, Status};
 
-/// Which waiting messages: whatever their account does, or only those it holds back, or lets go.
+/// Where to look for messages of a status.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Paced {
-    Either = 0,
-    Yes = 1,
-    No = 2,
+enum Place {
+    State(State),
+    /// Those waiting whose account holds them back now, or lets them go.
+    Waiting(Paced),
 }
 
-/// A page. One look-up per state by the index that has the order, merged here: no page costs more
-/// than a few times its own length, as long as the filters let most rows pass.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Paced {
+    Yes,
+    No,
+}
+
+/// What is shown of a message, of those that the rest of the statement names.
+macro_rules! listed {
+    ($rest:literal) => {
+        concat!(
+            "select m.seq, m.id, m.tenant_id, m.account_id, m.state, m.priority, m.due_at, \
+             m.batch_code, m.recipients, m.attempts, m.last_error, m.created_at, m.finished_at, \
+             a.resume_at, a.resume_ordinary_at from mail_message m \
+             left join mail_account a on a.tenant_id = m.tenant_id and a.id = m.account_id ",
+            $rest
+        )
+    };
+}
+
+/// A page. Looked up by indexes that have the order, place by place, and merged here: it costs a few
+/// times its own length, as long as the filters for account and batch let most rows pass.
 pub(super) async fn messages(
     db: &Db<'_>,
     query: &MessageQuery,
@@ -26,107 +45,97 @@ pub(super) async fn messages(
     let tenant = "select suspended from mail_tenant where id = ?1";
     let tenant = db.row(tenant, values![&query.tenant_id]).await?;
     let suspended = tenant.is_some_and(|row| row.int(0) != 0);
-    let mut found = Vec::new();
+    let mut rows = Vec::new();
     if let Some(id) = &query.id {
-        let sql = "select m.seq, m.id, m.tenant_id, m.account_id, m.state, m.priority, m.due_at, \
-             m.batch_code, m.recipients, m.attempts, m.last_error, m.created_at, m.finished_at, \
-             a.resume_at, a.resume_ordinary_at from mail_message m \
-             left join mail_account a on a.tenant_id = m.tenant_id and a.id = m.account_id \
-             where m.tenant_id = ?1 and m.id = ?2";
-        let rows = db.rows(sql, values![&query.tenant_id, id]).await?;
-        found.extend(rows.iter().map(|row| (row.int(0), shown(row, suspended, now))));
-        found.retain(|(seq, row)| {
-            *seq > after
-                && query.status.is_none_or(|status| status == row.status)
-                && query.account_id.as_ref().is_none_or(|id| *id == row.account_id)
-                && (query.batch_code.is_none() || query.batch_code == row.batch_code)
-        });
-        return Ok(found);
-    }
-    let pauses = Pauses::of(db, query, now).await?;
-    for (state, paced) in states(query.status, suspended) {
-        if !pauses.can_hold(paced) {
-            continue;
+        let sql = listed!("where m.tenant_id = ?1 and m.id = ?2");
+        rows = db.rows(sql, values![&query.tenant_id, id]).await?;
+    } else {
+        for place in places(query.status, suspended) {
+            rows.extend(match place {
+                Place::State(state) => in_state(db, query, after, state).await?,
+                Place::Waiting(paced) => waiting(db, query, after, paced, now).await?,
+            });
         }
-        let rows = db
-            .rows(
-                "select m.seq, m.id, m.tenant_id, m.account_id, m.state, m.priority, m.due_at, \
-                 m.batch_code, m.recipients, m.attempts, m.last_error, m.created_at, \
-                 m.finished_at, a.resume_at, a.resume_ordinary_at from mail_message m \
-                 left join mail_account a on a.tenant_id = m.tenant_id and a.id = m.account_id \
-                 where m.tenant_id = ?1 and m.state = ?2 and m.seq > ?3 \
-                 and (?4 is null or m.account_id = ?4) and (?5 is null or m.batch_code = ?5) \
-                 and (?6 = 0 or ?6 = case when a.resume_at > ?7 \
-                     or (m.priority > 0 and a.resume_ordinary_at > ?7) then 1 else 2 end) \
-                 order by m.seq limit ?8",
-                values![
-                    &query.tenant_id,
-                    state.number(),
-                    after,
-                    &query.account_id,
-                    &query.batch_code,
-                    paced as i64,
-                    now,
-                    query.limit,
-                ],
-            )
-            .await?;
-        found.extend(rows.iter().map(|row| (row.int(0), shown(row, suspended, now))));
     }
-    found.sort_by_key(|(seq, _)| *seq);
+    rows.sort_by_key(|row| row.int(0));
+    let mut found: Vec<_> =
+        rows.iter().map(|row| (row.int(0), shown(row, suspended, now))).collect();
+    found.retain(|(seq, row)| {
+        *seq > after
+            && query.status.is_none_or(|status| status == row.status)
+            && query.account_id.as_ref().is_none_or(|id| *id == row.account_id)
+            && (query.batch_code.is_none() || query.batch_code == row.batch_code)
+    });
     found.truncate(usize::try_from(query.limit).unwrap_or(usize::MAX));
     Ok(found)
 }
 
-/// Whether any account in question holds its messages back now, and whether any lets some go: so
-/// that a backlog is not searched for what it cannot hold.
-struct Pauses {
-    any_paced: bool,
-    any_free: bool,
+async fn in_state(
+    db: &Db<'_>,
+    query: &MessageQuery,
+    after: i64,
+    state: State,
+) -> Result<Vec<Row>, MailError> {
+    let sql = listed!(
+        "where m.tenant_id = ?1 and m.state = ?2 and m.seq > ?3 \
+         and (?4 is null or m.account_id = ?4) and (?5 is null or m.batch_code = ?5) \
+         order by m.seq limit ?6"
+    );
+    let MessageQuery { tenant_id, account_id, batch_code, limit, .. } = query;
+    db.rows(sql, values![tenant_id, state.number(), after, account_id, batch_code, *limit]).await
 }
 
-impl Pauses {
-    async fn of(db: &Db<'_>, query: &MessageQuery, now: Instant) -> Result<Self, MailError> {
-        let sql = "select resume_at, resume_ordinary_at from mail_account \
-             where tenant_id = ?1 and (?2 is null or id = ?2)";
-        let rows = db.rows(sql, values![&query.tenant_id, &query.account_id]).await?;
-        let is_later = |at: Option<Instant>| at.is_some_and(|at| at > now);
-        let all = |row: &Row| is_later(row.opt_instant(0));
-        let ordinary = |row: &Row| is_later(row.opt_instant(1));
-        Ok(Self {
-            any_paced: rows.iter().any(|row| all(row) || ordinary(row)),
-            any_free: rows.iter().any(|row| !all(row)),
-        })
-    }
-
-    fn can_hold(&self, paced: Paced) -> bool {
-        match paced {
-            Paced::Either => true,
-            Paced::Yes => self.any_paced,
-            Paced::No => self.any_free,
+/// Account by account and priority by priority: so that a backlog is never searched for what it
+/// cannot hold.
+async fn waiting(
+    db: &Db<'_>,
+    query: &MessageQuery,
+    after: i64,
+    paced: Paced,
+    now: Instant,
+) -> Result<Vec<Row>, MailError> {
+    let accounts = "select a.id, a.resume_at, a.resume_ordinary_at from mail_account a \
+         join mail_tally c on c.tenant_id = a.tenant_id and c.account_id = a.id \
+         where a.tenant_id = ?1 and (?2 is null or a.id = ?2) and c.waiting > 0";
+    let accounts = db.rows(accounts, values![&query.tenant_id, &query.account_id]).await?;
+    let sql = listed!(
+        "where m.tenant_id = ?1 and m.account_id = ?2 and m.state = 0 and m.priority = ?3 \
+         and m.seq > ?4 and (?5 is null or m.batch_code = ?5) order by m.seq limit ?6"
+    );
+    let MessageQuery { tenant_id, batch_code, limit, .. } = query;
+    let mut rows = Vec::new();
+    for account in &accounts {
+        let is_later = |column| account.opt_instant(column).is_some_and(|at| at > now);
+        for priority in 0..=3_i64 {
+            let held = is_later(1) || (priority > 0 && is_later(2));
+            if held == (paced == Paced::Yes) {
+                let id = account.text(0);
+                let values = values![tenant_id, id, priority, after, batch_code, *limit];
+                rows.extend(db.rows(sql, values).await?);
+            }
         }
     }
+    Ok(rows)
 }
 
-/// Which stored states are shown as a status.
-fn states(status: Option<Status>, suspended: bool) -> Vec<(State, Paced)> {
+/// Where messages are that are shown with a status.
+fn places(status: Option<Status>, suspended: bool) -> Vec<Place> {
     use State::{Deferred, Sending, Suspended, Waiting};
+    let all = |states: &[State]| states.iter().map(|state| Place::State(*state)).collect();
     match (status, suspended) {
-        (None, _) => [Waiting, Deferred, Sending, Suspended, State::Sent, State::Error]
-            .map(|state| (state, Paced::Either))
-            .to_vec(),
-        (Some(Status::Sent), _) => vec![(State::Sent, Paced::Either)],
-        (Some(Status::Error), _) => vec![(State::Error, Paced::Either)],
+        (None, _) => all(&[Waiting, Deferred, Sending, Suspended, State::Sent, State::Error]),
+        (Some(Status::Sent), _) => all(&[State::Sent]),
+        (Some(Status::Error), _) => all(&[State::Error]),
         (Some(Status::Pending), false) => {
-            vec![(Waiting, Paced::No), (Sending, Paced::Either)]
+            vec![Place::Waiting(Paced::No), Place::State(Sending)]
         }
-        (Some(Status::Pending), true) => vec![(Sending, Paced::Either)],
-        (Some(Status::Deferred), false) => vec![(Waiting, Paced::Yes), (Deferred, Paced::Either)],
+        (Some(Status::Pending), true) => all(&[Sending]),
+        (Some(Status::Deferred), false) => {
+            vec![Place::Waiting(Paced::Yes), Place::State(Deferred)]
+        }
         (Some(Status::Deferred), true) => Vec::new(),
-        (Some(Status::Suspended), false) => vec![(Suspended, Paced::Either)],
-        (Some(Status::Suspended), true) => {
-            [Waiting, Deferred, Suspended].map(|state| (state, Paced::Either)).to_vec()
-        }
+        (Some(Status::Suspended), false) => all(&[Suspended]),
+        (Some(Status::Suspended), true) => all(&[Waiting, Deferred, Suspended]),
     }
 }
 

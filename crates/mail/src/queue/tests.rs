@@ -73,6 +73,7 @@ cases! {
         deleted_messages_are_gone_and_their_quota_due,
         cleanup_removes_only_what_is_old_and_final,
         pages_follow_each_other_and_filters_hold,
+        a_paced_account_and_a_free_one_are_listed_apart,
         counts_add_up_after_every_step;
     scramble:
         counts_and_rows_agree_after_a_scramble;

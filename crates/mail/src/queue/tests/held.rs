@@ -130,6 +130,39 @@ pub(super) async fn pages_follow_each_other_and_filters_hold(stage: Stage) {
     assert_eq!(stage.queue.messages(&query, 0, NOW).await.unwrap(), []);
 }
 
+pub(super) async fn a_paced_account_and_a_free_one_are_listed_apart(stage: Stage) {
+    let free = crate::model::AccountKey::new(TENANT, "free");
+    stage.account(&free).await;
+    let messages = (0..12).map(|n| {
+        let mut message = message(&format!("m{n:02}"));
+        message.priority = (n % 4) as u8;
+        if n % 2 == 1 {
+            message.account = free.clone();
+        }
+        message
+    });
+    stage.add(messages.collect()).await;
+    let (version, scope, cause) = (stage.version().await, PauseScope::Ordinary, PauseCause::Limit);
+    let pause = Pause { account: main_account(), version, until: at(60), scope, cause };
+    stage.queue.pause_account(&pause).await.unwrap();
+    // Of the paced account, priority 0 goes on; each third is a page of its own.
+    for (status, expected) in [
+        (Status::Deferred, vec!["m02", "m06", "m10"]),
+        (Status::Pending, vec!["m00", "m01", "m03", "m04", "m05", "m07", "m08", "m09", "m11"]),
+    ] {
+        let status = Some(status);
+        let query = MessageQuery { status, limit: 3, ..MessageQuery::of_tenant(TENANT) };
+        let (mut seen, mut after) = (Vec::new(), 0);
+        loop {
+            let page = stage.queue.messages(&query, after, NOW).await.unwrap();
+            let Some((last, _)) = page.last() else { break };
+            after = *last;
+            seen.extend(page.into_iter().map(|(_, row)| row.id));
+        }
+        assert_eq!(seen, expected, "{status:?}");
+    }
+}
+
 pub(super) async fn counts_add_up_after_every_step(stage: Stage) {
     let mut messages: Vec<_> = (0..6).map(|n| of_batch(&format!("m{n}"), "x")).collect();
     messages[5].deferred_until = Some(at(60));
