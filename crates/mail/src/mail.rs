@@ -73,7 +73,6 @@ impl Mail {
 }
 
 /// For the dispatcher and the reporter.
-#[allow(dead_code)]
 impl Inner {
     /// An account with its password opened.
     pub(crate) async fn account_for_sending(
