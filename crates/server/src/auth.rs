@@ -135,7 +135,7 @@ fn is_loopback(authority: &str) -> bool {
     host == "localhost" || host.parse().is_ok_and(|ip: std::net::IpAddr| ip.is_loopback())
 }
 
-fn token_of(headers: &HeaderMap) -> Option<&str> {
+pub(crate) fn token_of(headers: &HeaderMap) -> Option<&str> {
     if let Some(token) = headers.get("x-api-token") {
         return token.to_str().ok();
     }

@@ -11,6 +11,7 @@ macro_rules! say {
 
 mod check;
 mod client;
+mod mail;
 mod policy;
 mod slot;
 mod slot_import;
@@ -21,6 +22,7 @@ mod top;
 use std::io::Write;
 
 use clap::{CommandFactory, Parser, Subcommand};
+use tollgate_mail::{Mail, MailError, MailSettings};
 use tracing::level_filters::LevelFilter;
 
 use crate::exit::{Done, Failure};
@@ -57,6 +59,9 @@ pub(crate) enum Command {
     Policy(policy::PolicyCommand),
     /// Watch who is refused most
     Top(top::TopArgs),
+    /// Run the mail relay: tenants, accounts, keys, messages, queue; send files
+    #[command(subcommand)]
+    Mail(mail::MailCommand),
     /// Make access tokens
     #[command(subcommand)]
     Token(token::TokenCommand),
@@ -81,6 +86,7 @@ pub(crate) fn run(command: Command) -> Result<Done, Failure> {
         Command::Slot(args) => slot::run(args),
         Command::Policy(command) => policy::run(command),
         Command::Top(args) => top::run(args),
+        Command::Mail(command) => mail::run(&command),
         Command::Token(command) => token::run(&command),
         Command::Migrate { store } => migrate(&store),
         Command::Sql => {
@@ -95,7 +101,16 @@ pub(crate) fn run(command: Command) -> Result<Done, Failure> {
 }
 
 fn migrate(store: &str) -> Result<Done, Failure> {
-    token::with_store(store, async |_| Ok(()))?;
+    token::with_store(store, async |gate| {
+        // The mail relay's tables stand beside the store's.
+        match Mail::open(gate.clone(), store, MailSettings::default()).await {
+            Ok(mail) => mail.close(),
+            // Tables need no key; who sends will ask for it.
+            Err(MailError::Key(_)) => {}
+            Err(error) => return Err(error.into()),
+        }
+        Ok(())
+    })?;
     say!("{} is up to date", tollgate::shown_url(store));
     Ok(Done::Ok)
 }

@@ -1,5 +1,7 @@
 //! The configuration file. Every key has a default; an unknown one is an error that names it.
 
+mod mail;
+
 use std::fmt;
 use std::path::Path;
 use std::time::Duration;
@@ -9,6 +11,7 @@ use tollgate::{Policy, parse_duration, policies_from_toml};
 
 use crate::alerts::settings::AlertSettings;
 use crate::forward_auth::config::Gate;
+use mail::MailSection;
 
 /// What `--config FILE` says.
 #[derive(Debug, Deserialize, Default)]
@@ -18,6 +21,7 @@ pub(crate) struct Config {
     pub(crate) store: Store,
     pub(crate) gate: Gate,
     pub(crate) alerts: AlertSettings,
+    pub(crate) mail: MailSection,
     policy: toml::Table,
 }
 
@@ -137,6 +141,7 @@ mod tests {
         for (text, name) in [
             ("[server]\nlisen = \"x\"", "lisen"),
             ("[sever]\n", "sever"),
+            ("[mail]\nconcurency = 1", "concurency"),
             ("[policy.a]\nlimits = []\nroute = []", "policy.a.route"),
         ] {
             let BadConfig(why) = Config::parse(text).unwrap_err();

@@ -3,6 +3,7 @@
 use std::process::ExitCode;
 
 use tollgate::Error;
+use tollgate_mail::MailError;
 
 /// A command that did its work.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -43,6 +44,15 @@ impl From<Error> for Failure {
     fn from(error: Error) -> Self {
         match error {
             Error::Store(store) => Self::unreachable(store.to_string()),
+            other => Self::bad_input(other.to_string()),
+        }
+    }
+}
+
+impl From<MailError> for Failure {
+    fn from(error: MailError) -> Self {
+        match error {
+            MailError::Store(store) => Self::unreachable(store.to_string()),
             other => Self::bad_input(other.to_string()),
         }
     }

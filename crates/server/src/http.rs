@@ -2,6 +2,7 @@
 
 mod check;
 mod gate;
+mod mail;
 mod offenders;
 mod overrides;
 mod policies;
@@ -45,17 +46,7 @@ impl App {
         &self,
         change: impl Future<Output = Result<T, Error>> + Send + 'static,
     ) -> Result<T, Problem> {
-        match tokio::spawn(change).await {
-            Ok(result) => result.map_err(|error| self.failed(error)),
-            Err(error) => {
-                tracing::error!(%error, "a change did not finish");
-                Err(Problem::new(
-                    StatusCode::INTERNAL_SERVER_ERROR,
-                    "urn:tollgate:internal",
-                    "the change did not finish",
-                ))
-            }
-        }
+        carried_through(change).await?.map_err(|error| self.failed(error))
     }
 
     /// Maps an error and, if it is the store's, counts it.
@@ -65,6 +56,20 @@ impl App {
         }
         error.into()
     }
+}
+
+/// Runs to its end also when nobody waits for it any more.
+async fn carried_through<T: Send + 'static>(
+    work: impl Future<Output = T> + Send + 'static,
+) -> Result<T, Problem> {
+    tokio::spawn(work).await.map_err(|error| {
+        tracing::error!(%error, "a change did not finish");
+        Problem::new(
+            StatusCode::INTERNAL_SERVER_ERROR,
+            "urn:tollgate:internal",
+            "the change did not finish",
+        )
+    })
 }
 
 pub(crate) fn router(app: Arc<App>) -> Router {
@@ -105,11 +110,13 @@ fn described(app: Arc<App>) -> OpenApiRouter<Arc<App>> {
         .routes(routes!(offenders::alerts))
         .routes(routes!(tokens::post));
     open.merge(checks.route_layer(middleware::from_fn_with_state(app.clone(), require_check)))
-        .merge(admin.route_layer(middleware::from_fn_with_state(app, require_admin)))
+        .merge(admin.route_layer(middleware::from_fn_with_state(app.clone(), require_admin)))
+        .merge(mail::routes(app))
 }
 
 fn description() -> OpenApi {
     let token = SecurityScheme::ApiKey(ApiKey::Header(ApiKeyValue::new("X-API-Token")));
+    let api_key = SecurityScheme::ApiKey(ApiKey::Header(ApiKeyValue::new("X-API-Key")));
     let bearer = HttpBuilder::new().scheme(HttpAuthScheme::Bearer).build();
     OpenApiBuilder::new()
         .info(
@@ -123,12 +130,13 @@ fn description() -> OpenApi {
             ComponentsBuilder::new()
                 .security_scheme("token", token)
                 .security_scheme("bearer", SecurityScheme::Http(bearer))
+                .security_scheme("api_key", api_key)
                 .build(),
         ))
         .build()
 }
 
-/// Everything under these paths; the rest is open.
+/// Everything but what is about the server itself; mail keys have calls of their own.
 fn say_who_needs_a_token(api: &mut OpenApi) {
     let nothing: [&str; 0] = [];
     let either = vec![
@@ -136,16 +144,18 @@ fn say_who_needs_a_token(api: &mut OpenApi) {
         SecurityRequirement::new("bearer", nothing),
     ];
     let token_only = vec![either[0].clone()];
+    let key = vec![SecurityRequirement::new("api_key", nothing)];
     for (path, item) in &mut api.paths.paths {
-        let needed = match path.as_str() {
-            // There an Authorization header is the end user's.
-            GATE_PATH => &token_only,
-            path if path.starts_with("/api/") || path.starts_with("/admin/") => &either,
-            _ => continue,
-        };
         let PathItem { get, put, post, patch, delete, .. } = item;
         for operation in [get, put, post, patch, delete].into_iter().flatten() {
-            operation.security = Some(needed.clone());
+            let is_of = |tag: &str| operation.tags.iter().flatten().any(|known| known == tag);
+            operation.security = match path.as_str() {
+                // There an Authorization header is the end user's.
+                GATE_PATH => Some(token_only.clone()),
+                _ if is_of("system") => None,
+                _ if is_of("mail key") => Some(key.clone()),
+                _ => Some(either.clone()),
+            };
         }
     }
 }

@@ -1,11 +1,13 @@
 //! Prometheus metrics. No label ever carries a subject.
 
+mod mail;
+
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 use std::time::Duration;
 
 use prometheus_client::collector::Collector;
-use prometheus_client::encoding::text::encode;
+use prometheus_client::encoding::text::{encode_eof, encode_registry};
 use prometheus_client::encoding::{
     DescriptorEncoder, EncodeLabelSet, EncodeLabelValue, EncodeMetric, LabelValueEncoder,
     NoLabelSet,
@@ -16,6 +18,7 @@ use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::{Registry, Unit};
 use tollgate::{Answer, BATCH_SIZE_BOUNDS, Compiled, Outcome, Slot, Tollgate};
+use tollgate_mail::Counts;
 
 use crate::alerts::AlertCounters;
 
@@ -201,9 +204,13 @@ impl Metrics {
         self.store_errors.inc();
     }
 
-    pub(crate) fn text(&self) -> String {
+    /// Everything there is to count, and the mail relay's counts as they were read now.
+    pub(crate) fn text(&self, mail: Vec<Counts>) -> String {
         let mut text = String::new();
-        encode(&mut text, &self.registry).expect("writing to memory does not fail");
+        encode_registry(&mut text, &self.registry)
+            .and_then(|()| encode_registry(&mut text, &mail::registry(mail)))
+            .and_then(|()| encode_eof(&mut text))
+            .expect("writing to memory does not fail");
         text
     }
 }

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use tokio::net::TcpListener;
 use tollgate::{Compiled, Error, FilePolicy, Policy, Tollgate};
+use tollgate_mail::Mail;
 
 use crate::alerts::Watching;
 use crate::auth::Access;
@@ -75,6 +76,7 @@ async fn serve(
         )));
     }
     put_in_force(&gate, policies).await?;
+    let mail = Mail::open(gate.clone(), store, config.mail.settings.clone()).await?;
     let listener = TcpListener::bind(address).await.map_err(|error| {
         Failure::unreachable(format!(
             "{address} cannot be listened on ({error}): choose another with --listen ADDR"
@@ -92,15 +94,24 @@ async fn serve(
         metrics,
         body_limits: body_limits(config.server.max_body_bytes.0),
         batch_body_limits: body_limits(config.server.max_batch_body_bytes.0),
+        mail_body_limits: BodyLimits {
+            max_bytes: config.mail.max_body_bytes,
+            read_time: config.mail.body_timeout,
+        },
         gate: gate.clone(),
+        mail: mail.clone(),
     });
     let limits = ListenerLimits {
         max_connections: config.server.max_connections.0,
         header_time: config.server.header_timeout.0,
         shutdown_time: config.server.shutdown_timeout.0,
     };
+    let relay = mail.start();
     listener::serve(listener, app, limits, told_to_stop).await;
     watching.stop().await;
+    // Messages that are being sent at this moment end first: what came of them is worth knowing.
+    relay.stop().await;
+    mail.close();
     // Everything decided is in the file before the process ends.
     gate.close();
     println!("stopped");

@@ -1,6 +1,7 @@
 //! What every request handler shares.
 
 use tollgate::Tollgate;
+use tollgate_mail::Mail;
 
 use crate::auth::Access;
 use crate::body::BodyLimits;
@@ -10,10 +11,13 @@ use crate::metrics::Metrics;
 #[derive(Debug)]
 pub(crate) struct App {
     pub(crate) gate: Tollgate,
+    pub(crate) mail: Mail,
     pub(crate) access: Access,
     pub(crate) forward_auth: ForwardAuth,
     pub(crate) metrics: Metrics,
     pub(crate) body_limits: BodyLimits,
     /// Of calls that carry many events.
     pub(crate) batch_body_limits: BodyLimits,
+    /// Of calls that bring mail.
+    pub(crate) mail_body_limits: BodyLimits,
 }

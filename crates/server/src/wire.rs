@@ -3,7 +3,9 @@
 use axum::body::Bytes;
 use axum::http::{HeaderMap, HeaderValue, Response, StatusCode, header};
 use http_body_util::Full;
-pub(crate) use tollgate::wire::{decision_json, problem_json, rate_limit_headers, wait};
+pub(crate) use tollgate::wire::{
+    QUOTA_EXCEEDED, decision_json, problem_json, rate_limit_headers, wait,
+};
 use tollgate::{Answer, Outcome};
 
 use crate::request_id::RequestId;

@@ -16,6 +16,7 @@ mod job;
 mod known;
 mod lane;
 mod migrate;
+mod neighbour;
 mod once;
 mod refusals;
 mod session;
@@ -39,6 +40,7 @@ use tollgate_core::store::{
 use tollgate_core::{Instant, Intent};
 
 pub use migrate::doors;
+pub use neighbour::Neighbour;
 pub use refusals::{Ledger, Raised, Refused, Rule};
 pub use settings::{BadUrl, Settings};
 

@@ -7,9 +7,10 @@ use tollgate_core::store::{Checked, Once, OnceKey, Record, Refunded};
 use tollgate_core::{Cost, Intent, Span};
 
 use crate::answer::Answer;
-use crate::compiled::{Claims, Keys};
+use crate::compiled::{Claims, Compiled, Keys};
 use crate::error::Error;
-use crate::gate::Tollgate;
+use crate::gate::{Shared, Tollgate};
+use crate::limiter::Limiter;
 use crate::receipt;
 use crate::refresh::{MAX_RELOADS, changing_too_fast};
 use crate::secret::sha256;
@@ -45,7 +46,7 @@ impl Tollgate {
         render: impl FnOnce(&Answer) -> Vec<u8> + Send + 'static,
     ) -> Result<OnceAnswer<Answer>, Error> {
         let started = self.shared.store.deadline().map(|_| Stopwatch::now());
-        let once = self.once_key(key, &request_fingerprint(policy, subject, cost));
+        let once = self.shared.once_key(key, &request_fingerprint(policy, subject, cost));
         // Called at most once, by whichever attempt decides.
         let render = Arc::new(Mutex::new(Some(render)));
         let mut asked = self.ask_once(&once, policy, subject, cost, render.clone()).await?;
@@ -58,9 +59,26 @@ impl Tollgate {
                 self.catch_up(epoch).await?;
                 self.ask_once(&once, policy, subject, cost, render.clone()).await
             };
-            asked = self.in_time(started, again).await?;
+            asked = match self.in_time(started, again).await {
+                Err(error @ Error::Store(_)) => {
+                    return self.answer_without_store(policy, subject, cost, error);
+                }
+                again => again?,
+            };
         }
-        Err(changing_too_fast())
+        self.answer_without_store(policy, subject, cost, changing_too_fast())
+    }
+
+    /// The store could not say what is in force: what the policy, as last known, says to that.
+    fn answer_without_store(
+        &self,
+        policy: &str,
+        subject: Attributes<'_>,
+        cost: u32,
+        error: Error,
+    ) -> Result<OnceAnswer<Answer>, Error> {
+        let policy = self.policy(policy)?;
+        self.shared.answer_without_store(&policy, subject, cost, error).map(OnceAnswer::Fresh)
     }
 
     async fn ask_once(
@@ -69,7 +87,7 @@ impl Tollgate {
         policy: &str,
         subject: Attributes<'_>,
         cost: u32,
-        render: Arc<Mutex<Option<impl FnOnce(&Answer) -> Vec<u8> + Send + 'static>>>,
+        render: Render<impl FnOnce(&Answer) -> Vec<u8> + Send + 'static>,
     ) -> Result<Checked<OnceAnswer<Answer>>, Error> {
         let shared = &self.shared;
         let mut keys = Keys::new();
@@ -85,35 +103,7 @@ impl Tollgate {
                 None => return Err(error),
             },
         };
-        let cost = Cost::new(cost).ok_or(Error::ZeroCost)?;
-        let mut claims = Claims::new();
-        policy.write_claims(subject, &keys, &mut claims);
-        let ask = policy.ask(Intent::Spend, cost, &claims);
-        let body = {
-            let (policy, keys, signer) = (policy.clone(), keys.clone(), shared.signer.clone());
-            move |decided: &_| {
-                let render = render.lock().unwrap_or_else(PoisonError::into_inner).take();
-                let render = render.expect("one decision is rendered once");
-                render(&Answer::new(policy, Clone::clone(decided), &keys, &signer))
-            }
-        };
-        match shared.store.check_once(once.clone(), ask.to_owned(), body).await {
-            Ok(Checked::Decided(Once::Fresh(decided))) => {
-                shared.local.forget();
-                shared.watcher.decided(&policy, &keys, &decided.decision);
-                let answer = Answer::new(policy.clone(), decided, &keys, &shared.signer);
-                Ok(Checked::Decided(OnceAnswer::Fresh(answer)))
-            }
-            Ok(Checked::Decided(Once::Replay(record))) => {
-                replay(record, &once.fingerprint).map(Checked::Decided)
-            }
-            Ok(Checked::Stale(epoch)) => Ok(Checked::Stale(epoch)),
-            Err(error) => {
-                let answer = shared.degrade(&policy, &ask, error.into())?;
-                shared.watcher.decided(&policy, &keys, &answer.decision);
-                Ok(Checked::Decided(OnceAnswer::Fresh(answer)))
-            }
-        }
+        shared.ask_once(once, &policy, &keys, subject, cost, render).await
     }
 
     /// A refund that, once done, answers the same to every later caller with the same key.
@@ -123,7 +113,7 @@ impl Tollgate {
         receipt: &str,
         render: impl FnOnce(Refunded) -> Vec<u8> + Send + 'static,
     ) -> Result<OnceAnswer<Refunded>, Error> {
-        let once = self.once_key(key, &sha256(&[receipt.trim().as_bytes()]));
+        let once = self.shared.once_key(key, &sha256(&[receipt.trim().as_bytes()]));
         let fingerprint = once.fingerprint.clone();
         let receipt = receipt::verify(receipt, &self.shared.signer)?;
         match self.shared.store.refund_once(once, receipt, render).await? {
@@ -131,15 +121,83 @@ impl Tollgate {
             Once::Replay(record) => replay(record, &fingerprint),
         }
     }
+}
+
+impl Limiter {
+    /// The same as [`Tollgate::check_once`], against this policy.
+    pub async fn check_once(
+        &self,
+        key: IdempotencyKey<'_>,
+        subject: Attributes<'_>,
+        cost: u32,
+        render: impl FnOnce(&Answer) -> Vec<u8> + Send + 'static,
+    ) -> Result<OnceAnswer<Answer>, Error> {
+        let policy = self.policy();
+        let shared = self.shared();
+        let fingerprint = request_fingerprint(policy.policy().name(), subject, cost);
+        let once = shared.once_key(key, &fingerprint);
+        let mut keys = Keys::new();
+        policy.write_keys(subject, &shared.privacy, &mut keys)?;
+        let render = Arc::new(Mutex::new(Some(render)));
+        match shared.ask_once(&once, policy, &keys, subject, cost, render).await? {
+            Checked::Decided(answer) => Ok(answer),
+            Checked::Stale(_) => unreachable!("a policy stored nowhere is of no epoch"),
+        }
+    }
+}
+
+impl Shared {
+    async fn ask_once(
+        &self,
+        once: &OnceKey,
+        policy: &Arc<Compiled>,
+        keys: &Keys,
+        subject: Attributes<'_>,
+        cost: u32,
+        render: Render<impl FnOnce(&Answer) -> Vec<u8> + Send + 'static>,
+    ) -> Result<Checked<OnceAnswer<Answer>>, Error> {
+        let cost = Cost::new(cost).ok_or(Error::ZeroCost)?;
+        let mut claims = Claims::new();
+        policy.write_claims(subject, keys, &mut claims);
+        let ask = policy.ask(Intent::Spend, cost, &claims);
+        let body = {
+            let (policy, keys, signer) = (policy.clone(), keys.clone(), self.signer.clone());
+            move |decided: &_| {
+                let render = render.lock().unwrap_or_else(PoisonError::into_inner).take();
+                let render = render.expect("one decision is rendered once");
+                render(&Answer::new(policy, Clone::clone(decided), &keys, &signer))
+            }
+        };
+        match self.store.check_once(once.clone(), ask.to_owned(), body).await {
+            Ok(Checked::Decided(Once::Fresh(decided))) => {
+                self.local.forget();
+                self.watcher.decided(policy, keys, &decided.decision);
+                let answer = Answer::new(policy.clone(), decided, keys, &self.signer);
+                Ok(Checked::Decided(OnceAnswer::Fresh(answer)))
+            }
+            Ok(Checked::Decided(Once::Replay(record))) => {
+                replay(record, &once.fingerprint).map(Checked::Decided)
+            }
+            Ok(Checked::Stale(epoch)) => Ok(Checked::Stale(epoch)),
+            Err(error) => {
+                let answer = self.degrade(policy, &ask, error.into())?;
+                self.watcher.decided(policy, keys, &answer.decision);
+                Ok(Checked::Decided(OnceAnswer::Fresh(answer)))
+            }
+        }
+    }
 
     fn once_key(&self, key: IdempotencyKey<'_>, fingerprint: &[u8]) -> OnceKey {
         OnceKey {
             id: sha256(&[key.scope, key.key.as_bytes()]).to_vec(),
             fingerprint: fingerprint.to_vec(),
-            expires_at: self.now().plus(KEPT),
+            expires_at: self.store.now().plus(KEPT),
         }
     }
 }
+
+/// What renders an answer: called at most once, by whichever attempt decides.
+type Render<F> = Arc<Mutex<Option<F>>>;
 
 fn replay<T>(record: Record, fingerprint: &[u8]) -> Result<OnceAnswer<T>, Error> {
     if record.fingerprint == fingerprint {

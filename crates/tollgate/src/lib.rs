@@ -69,4 +69,4 @@ pub use tollgate_core::store::{
 };
 pub use tollgate_core::{Decision, Instant, LimitReport, Outcome, Span, Standing, Verdict};
 pub use tollgate_store_embedded::SystemClock;
-pub use tollgate_store_postgres::doors as sql_doors;
+pub use tollgate_store_postgres::{Neighbour as PostgresNeighbour, doors as sql_doors};

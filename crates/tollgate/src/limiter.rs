@@ -30,6 +30,10 @@ impl Limiter {
         &self.policy
     }
 
+    pub(crate) fn shared(&self) -> &Shared {
+        &self.shared
+    }
+
     /// May it happen now? If so, it is counted.
     pub async fn check(&self, subject: Attributes<'_>, cost: u32) -> Result<Answer, Error> {
         self.ask(subject, cost, Intent::Spend).await

@@ -18,7 +18,7 @@ const X_RESET: HeaderName = HeaderName::from_static("x-ratelimit-reset");
 /// The largest integer a structured field can hold.
 const MAX_FIELD_INTEGER: u64 = 999_999_999_999_999;
 /// The registered type of a refusal.
-const QUOTA_EXCEEDED: &str = "https://iana.org/assignments/http-problem-types#quota-exceeded";
+pub const QUOTA_EXCEEDED: &str = "https://iana.org/assignments/http-problem-types#quota-exceeded";
 const QUOTA_EXCEEDED_TITLE: &str =
     "Request cannot be satisfied as assigned quota has been exceeded";
 

@@ -131,6 +131,102 @@ pub(crate) struct Deleted {
     pub(crate) deleted: bool,
 }
 
+/// How a connection is made secret.
+#[derive(Serialize, ToSchema)]
+#[serde(rename_all = "lowercase")]
+#[allow(dead_code, reason = "read by the derive only")]
+pub(crate) enum MailTls {
+    None,
+    Starttls,
+    Implicit,
+}
+
+/// What happens to a message over a limit.
+#[derive(Serialize, ToSchema)]
+#[serde(rename_all = "lowercase")]
+#[allow(dead_code, reason = "read by the derive only")]
+pub(crate) enum MailLimitBehavior {
+    /// It waits until the limit has room.
+    Defer,
+    /// It ends in error `rate_limit_exceeded`.
+    Reject,
+}
+
+/// What an account's limits count.
+#[derive(Serialize, ToSchema)]
+#[serde(rename_all = "lowercase")]
+#[allow(dead_code, reason = "read by the derive only")]
+pub(crate) enum MailLimitUnit {
+    Messages,
+    /// To, cc and bcc.
+    Recipients,
+}
+
+#[derive(Serialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct MailAttachment {
+    filename: String,
+    /// `application/octet-stream` if not said.
+    #[schema(required = false)]
+    content_type: String,
+    content_base64: String,
+}
+
+/// One address, or a list of them.
+#[derive(Serialize, ToSchema)]
+#[serde(untagged)]
+#[allow(dead_code, reason = "read by the derive only")]
+pub(crate) enum MailAddresses {
+    One(String),
+    Many(Vec<String>),
+}
+
+#[derive(Serialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct AddMessages {
+    #[schema(min_items = 1, max_items = 10000, value_type = Vec<super::mail::Message>)]
+    messages: Vec<()>,
+}
+
+/// A problem that, where every message was rejected, says why for each.
+#[derive(Serialize, ToSchema)]
+pub(crate) struct NothingAdded {
+    #[serde(flatten)]
+    problem: Problem,
+    #[schema(required = false)]
+    queued: u64,
+    #[schema(required = false, value_type = Vec<super::mail::Rejected>)]
+    rejected: Vec<()>,
+}
+
+/// What is wrong with a message; the numbers where it has too many recipients for any day.
+#[derive(Serialize, ToSchema)]
+pub(crate) struct Unsendable {
+    #[serde(flatten)]
+    problem: Problem,
+    #[schema(required = false)]
+    requested: u64,
+    #[schema(required = false)]
+    limit: u64,
+}
+
+/// A refusal by a key's daily limit.
+#[derive(Serialize, ToSchema)]
+pub(crate) struct QuotaExceeded {
+    #[serde(flatten)]
+    problem: Problem,
+    /// The names of the refusing limits.
+    #[serde(rename = "violated-policies")]
+    violated_policies: Vec<String>,
+    current: u64,
+    requested: u64,
+    limit: u64,
+    /// Whole seconds until it passes, rounded up.
+    retry_after: u64,
+    #[schema(format = DateTime)]
+    retry_at: String,
+}
+
 /// A policy document: the same schema as in the configuration file.
 #[derive(Serialize, ToSchema)]
 #[serde(deny_unknown_fields)]
@@ -230,6 +326,23 @@ problem_answer! {
 problem_answer! {
     /// No free place up to the horizon (`urn:tollgate:horizon-full`), or the store cannot answer
     NoSlot, 503
+}
+
+problem_answer! {
+    /// It has unsent messages
+    HasMail, 409
+}
+
+/// Without an API key, or with one that is switched off.
+#[derive(IntoResponses)]
+#[allow(dead_code, reason = "read by the derive only")]
+pub(crate) enum KeyNeeded {
+    /// No key, or a wrong one
+    #[response(status = 401, content_type = "application/problem+json")]
+    Unauthorised(Problem),
+    /// The key is switched off
+    #[response(status = 403, content_type = "application/problem+json")]
+    Forbidden(Problem),
 }
 
 /// Without a token where one is needed, or with one of another scope.

@@ -1,6 +1,7 @@
 //! Health, metrics and the description of this interface.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use axum::Json;
 use axum::extract::State;
@@ -10,6 +11,9 @@ use axum::response::IntoResponse;
 use crate::http::schema;
 use crate::problem::Problem;
 use crate::state::App;
+
+/// Scrapers give up after ten seconds, as a rule.
+const COUNTING_TIME: Duration = Duration::from_secs(5);
 
 /// The process is alive.
 #[utoipa::path(get, path = "/healthz", tag = "system",
@@ -23,6 +27,7 @@ pub(crate) async fn healthz() -> Json<schema::Status> {
     responses((status = 200, body = schema::Status), schema::StoreDown))]
 pub(crate) async fn readyz(State(app): State<Arc<App>>) -> Result<Json<schema::Status>, Problem> {
     app.gate.ping().await.map_err(|error| app.failed(error))?;
+    app.mail.ping().await.map_err(|error| app.mail_failed(error))?;
     Ok(Json(schema::Status { status: "ready" }))
 }
 
@@ -32,5 +37,14 @@ pub(crate) async fn readyz(State(app): State<Arc<App>>) -> Result<Json<schema::S
         content_type = "application/openmetrics-text; version=1.0.0; charset=utf-8")))]
 pub(crate) async fn metrics(State(app): State<Arc<App>>) -> impl IntoResponse {
     let content_type = "application/openmetrics-text; version=1.0.0; charset=utf-8";
-    ([(header::CONTENT_TYPE, content_type)], app.metrics.text())
+    let counts = match tokio::time::timeout(COUNTING_TIME, app.mail.counts()).await {
+        Ok(Ok(counts)) => counts,
+        // The rest is worth having without them.
+        failed => {
+            tracing::warn!(?failed, "the mail relay's counts could not be read");
+            app.metrics.store_error();
+            Vec::new()
+        }
+    };
+    ([(header::CONTENT_TYPE, content_type)], app.metrics.text(counts))
 }

@@ -95,7 +95,7 @@ fn migrate_makes_a_store_that_serve_opens_and_may_be_repeated() {
 fn migrate_without_a_store_uses_the_default_file() {
     let setup = Setup::memory();
     alone(setup.home.path(), &["migrate"]).expect(0);
-    assert_eq!(files(setup.home.path()), ["tollgate.db"]);
+    assert_eq!(files(setup.home.path()), ["tollgate-mail.db", "tollgate.db"]);
 }
 
 #[test]

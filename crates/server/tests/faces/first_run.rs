@@ -34,7 +34,7 @@ fn serve_in_an_empty_folder_makes_a_store_a_policy_and_a_line_that_works() {
     let policy = server.get("/admin/policies/default").ok();
     assert_eq!(policy["limits"][0]["per"], "PT4S");
     server.terminate();
-    assert_eq!(files(setup.home.path()), ["tollgate.db"]);
+    assert_eq!(files(setup.home.path()), ["tollgate-mail.db", "tollgate.db"]);
 }
 
 #[test]
@@ -54,7 +54,7 @@ fn without_any_argument_it_listens_on_127_0_0_1_8080() {
     // And so do the client commands.
     crate::support::command::alone(setup.home.path(), &["check", "default"]).expect(0);
     server.terminate();
-    assert_eq!(files(setup.home.path()), ["tollgate.db"]);
+    assert_eq!(files(setup.home.path()), ["tollgate-mail.db", "tollgate.db"]);
 }
 
 #[test]

@@ -5,15 +5,15 @@ use serde_json::{Value, json};
 use crate::support::slots::{NOON, SLOTS, event_body};
 use crate::support::{Call, FOREVER, Reply, Server};
 
-struct Api(Value);
+pub(crate) struct Api(Value);
 
 impl Api {
-    fn of(server: &Server) -> Self {
+    pub(crate) fn of(server: &Server) -> Self {
         Self(server.get("/openapi.json").ok())
     }
 
     /// The answer is one the operation lists, with a body of the schema listed for it.
-    fn covers(&self, method: &str, path: &str, reply: &Reply) {
+    pub(crate) fn covers(&self, method: &str, path: &str, reply: &Reply) {
         let operation = &self.0["paths"][path][method];
         assert!(operation.is_object(), "{method} {path} is not described");
         let response = &operation["responses"][reply.status.to_string()];
@@ -124,8 +124,11 @@ fn it_is_openapi_3_1_and_lists_exactly_what_is_served() {
             methods.as_object().unwrap().keys().map(|m| m.to_uppercase()).collect();
         let real = path.replace("{name}", "default").replace("{eventId}", "an-event");
         for method in ["GET", "POST", "PUT", "DELETE", "PATCH"] {
-            let status = server.send(Call::new(method, &real)).status;
-            let served = ![404, 405].contains(&status);
+            let reply = server.send(Call::new(method, &real));
+            let status = reply.status;
+            // Of mail there is nothing yet, so its routes answer that what is named is missing.
+            let is_missing = path.contains("{id}") && !reply.body.contains("there is nothing at");
+            let served = status != 405 && (status != 404 || is_missing);
             // Deleting took the policy away; the route itself answered.
             server.policy("default", &json!([{ "name": "window", "max": 3, "per": "1h" }]));
             assert_eq!(methods.contains(&method.to_owned()), served, "{method} {path}: {status}");
@@ -161,6 +164,23 @@ fn it_is_openapi_3_1_and_lists_exactly_what_is_served() {
         "GET /healthz",
         "GET /readyz",
         "GET /metrics",
+        "POST /tenant",
+        "GET /tenants",
+        "DELETE /tenant/{id}",
+        "POST /tenant/{id}/token",
+        "POST /account",
+        "GET /accounts",
+        "DELETE /account/{id}",
+        "POST /commands/add-messages",
+        "GET /messages",
+        "POST /api/v1/send",
+        "GET /api/v1/usage",
+        "POST /commands/run-now",
+        "POST /commands/suspend",
+        "POST /commands/activate",
+        "POST /commands/delete-messages",
+        "POST /commands/cleanup-messages",
+        "GET /status",
     ] {
         assert!(listed.iter().any(|listed| listed == route), "{route} is not in {listed:?}");
     }

@@ -2,10 +2,14 @@
 
 pub(crate) mod command;
 pub(crate) mod http;
+pub(crate) mod mail;
 pub(crate) mod proxy;
 pub(crate) mod raw;
 pub(crate) mod receiver;
 pub(crate) mod server;
+#[path = "../../../mail/tests/support/sink.rs"]
+#[allow(dead_code, unreachable_pub, reason = "shared with the relay's own tests")]
+pub(crate) mod sink;
 pub(crate) mod slots;
 
 use std::time::{Duration, Instant};

@@ -18,7 +18,16 @@ pub(crate) struct Ended {
 /// A command that does not see the settings of whoever runs the tests.
 pub(crate) fn clean(program: &str) -> Command {
     let mut command = Command::new(program);
-    for name in ["TOLLGATE_ADMIN_TOKEN", "TOLLGATE_TOKEN", "TOLLGATE_SERVER", "TOLLGATE_LOG"] {
+    for name in [
+        "TOLLGATE_ADMIN_TOKEN",
+        "TOLLGATE_TOKEN",
+        "TOLLGATE_SERVER",
+        "TOLLGATE_LOG",
+        "TOLLGATE_MAIL_KEY",
+        "TOLLGATE_TENANT",
+        "TOLLGATE_SMTP_PASSWORD",
+        "TOLLGATE_REPORT_SECRET",
+    ] {
         command.env_remove(name);
     }
     command

@@ -1,0 +1,32 @@
+//! The mail relay: tenants, accounts, queue, dispatcher.
+//!
+//! An HTTP gateway in front of SMTP: each API key has a daily quota that refuses, each SMTP account
+//! is paced by the minute, hour and day, and what does not fit now is deferred. All counting is
+//! [`tollgate`]'s, through its public interface; storage of everything else is this crate's own.
+//! What a request looks like on the wire is not known here: that is the server's.
+
+mod catalogue;
+mod commands;
+mod dispatcher;
+mod error;
+mod mail;
+mod model;
+mod nudges;
+mod policies;
+mod queue;
+mod reporter;
+mod secrets;
+mod send;
+mod settings;
+mod smtp;
+mod validate;
+
+pub use dispatcher::Running;
+pub use error::{Invalid, MailError, Refused, SendError};
+pub use mail::Mail;
+pub use model::{
+    Account, AccountKey, Added, ApiKey, Attachment, Attempt, Content, Counts, LimitBehavior,
+    LimitUnit, MessageQuery, MessageRow, NewAccount, NewApiKey, NewMessage, NewTenant, Rejected,
+    RelayStatus, Selection, SendRequest, Sent, Status, Tenant, TenantSaved, Tls, Usage,
+};
+pub use settings::{KeySource, MailSettings, Secret};

@@ -1,0 +1,78 @@
+//! Accounts and API keys as policies that are stored nowhere: what the gate counts by.
+//!
+//! `max` is no part of a key, so a changed limit keeps its counts, and the smaller limits of
+//! ordinary mail count together with those of priority 0.
+
+use serde_json::json;
+use tollgate::{Limiter, Policy, Tollgate};
+
+use crate::error::MailError;
+use crate::model::{Account, ApiKey};
+
+/// Paces one account for messages of one priority. `None`: it has no limits.
+pub(crate) fn account_limiter(
+    gate: &Tollgate,
+    account: &Account,
+    priority: u8,
+) -> Result<Option<Limiter>, MailError> {
+    let share = if priority == 0 { 0 } else { u64::from(account.priority0_share) };
+    let levels = [
+        ("minute", "60s", account.limit_per_minute),
+        ("hour", "1h", account.limit_per_hour),
+        ("day", "1d", account.limit_per_day),
+    ];
+    let limits: Vec<_> = levels
+        .into_iter()
+        .filter_map(|(name, per, max)| Some((name, per, max.filter(|max| *max > 0)?)))
+        .map(|(name, per, max)| {
+            json!({
+                "name": name,
+                "max": without_share(max, share),
+                "per": per,
+                "algorithm": "sliding",
+                "by": ["tenant", "account"],
+            })
+        })
+        .collect();
+    if limits.is_empty() {
+        return Ok(None);
+    }
+    let document = json!({ "durability": "sync", "limits": limits });
+    let policy = Policy::from_json("mail-account", document)
+        .map_err(|bad| MailError::invalid("account", bad.to_string()))?;
+    Ok(Some(gate.limiter(policy)))
+}
+
+/// What is left of a limit for ordinary mail: the share is rounded up, and never all of it.
+fn without_share(max: u64, share_percent: u64) -> u64 {
+    let kept = (u128::from(max) * u128::from(share_percent)).div_ceil(100);
+    max.saturating_sub(u64::try_from(kept).unwrap_or(max)).max(1)
+}
+
+/// Counts the recipients of one API key by its own days.
+pub(crate) fn key_limiter(gate: &Tollgate, key: &ApiKey) -> Result<Limiter, MailError> {
+    let limit = json!({
+        "name": "day",
+        "max": key.daily_limit,
+        "per": "day",
+        "timezone": key.timezone,
+        "by": ["api_key"],
+    });
+    let document = json!({ "durability": "sync", "limits": [limit] });
+    let policy = Policy::from_json("mail-key", document)
+        .map_err(|bad| MailError::invalid("timezone", bad.to_string()))?;
+    Ok(gate.limiter(policy))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::without_share;
+
+    #[test]
+    fn the_share_of_priority_0_is_rounded_up_and_never_everything() {
+        for (max, share, left) in [(10, 0, 10), (10, 25, 7), (10, 99, 1), (1, 50, 1), (100, 20, 80)]
+        {
+            assert_eq!(without_share(max, share), left, "{share} % of {max}");
+        }
+    }
+}

@@ -1,0 +1,68 @@
+//! What goes to storage and comes back from it, as neither callers nor the dispatcher see it.
+
+use tollgate::Instant;
+
+use crate::error::MailError;
+use crate::model::{Account, AccountKey, Content, Report, Tenant};
+
+/// A tenant with what is secret about it, sealed.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct TenantRecord {
+    pub(crate) tenant: Tenant,
+    pub(crate) report_secret_sealed: Option<Vec<u8>>,
+}
+
+/// An account with its password, sealed. `account.password` is `None`.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct AccountRecord {
+    pub(crate) account: Account,
+    pub(crate) password_sealed: Option<Vec<u8>>,
+}
+
+/// A valid message on its way into the queue.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct MessageRecord {
+    pub(crate) account: AccountKey,
+    pub(crate) id: String,
+    pub(crate) priority: u8,
+    pub(crate) recipients: u32,
+    pub(crate) deferred_until: Option<Instant>,
+    pub(crate) batch_code: Option<String>,
+    /// What its key spent for it.
+    pub(crate) receipt: Option<String>,
+    /// Of everything the caller gave: the same id with another one is a mistake.
+    pub(crate) digest: Vec<u8>,
+    pub(crate) content: Vec<u8>,
+}
+
+/// What became of one message.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Inserted {
+    New,
+    /// The same message was there already.
+    Again,
+    /// Another message has this id.
+    IdTaken,
+    /// The tenant has no such account.
+    NoAccount,
+}
+
+/// Reports of one tenant, its secret still sealed.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct ReportClaim {
+    pub(crate) tenant_id: String,
+    pub(crate) url: String,
+    pub(crate) secret_sealed: Vec<u8>,
+    pub(crate) failures: u32,
+    pub(crate) reports: Vec<Report>,
+}
+
+pub(crate) fn encode_content(content: &Content) -> Vec<u8> {
+    serde_json::to_vec(content).expect("texts are always JSON")
+}
+
+pub(super) fn decode_content(bytes: &[u8]) -> Result<Content, MailError> {
+    serde_json::from_slice(bytes).map_err(|error| {
+        MailError::unavailable(format!("a message's content cannot be read: {error}"))
+    })
+}

@@ -1,0 +1,181 @@
+//! A conversation with one server: hello, TLS, login, then any number of messages.
+
+use std::time::Duration;
+
+use lettre::transport::smtp::Error;
+use lettre::transport::smtp::authentication::Mechanism;
+use lettre::transport::smtp::client::AsyncSmtpConnection;
+use lettre::transport::smtp::commands::{Data, Mail, Rcpt, Rset};
+use lettre::transport::smtp::extension::{Extension, MailBodyParameter, MailParameter};
+use lettre::transport::smtp::response::Response;
+use tokio::time::Instant as Deadline;
+
+use super::Reply;
+use super::failure::{Failure, Kind, Stage};
+use super::message::Outgoing;
+use super::server::Server;
+use crate::model::Tls;
+
+/// How long goodbye may take.
+const QUIT_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// Ready for a message.
+pub(crate) struct Connection {
+    smtp: AsyncSmtpConnection,
+    /// When it carried the last one.
+    pub(crate) idle_since: Deadline,
+}
+
+impl std::fmt::Debug for Connection {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Connection")
+    }
+}
+
+impl Connection {
+    pub(super) async fn open(server: &Server, deadline: Deadline) -> Result<Self, Failure> {
+        let until = deadline.min(Deadline::now() + server.connect_timeout);
+        let doing = format!("connecting to {}:{}", server.host, server.port);
+        match tokio::time::timeout_at(until, connect(server, &doing)).await {
+            Ok(opened) => opened,
+            Err(_) => Err(Failure::timeout(Stage::Connecting, &doing)),
+        }
+    }
+
+    /// Says one message. After a refusal the connection is ready for another one, unless the
+    /// failure says that it is lost.
+    pub(super) async fn send(
+        &mut self,
+        server: &Server,
+        message: &Outgoing,
+        deadline: Deadline,
+    ) -> Result<Reply, Failure> {
+        let said = self.say(server, message, deadline).await;
+        if let Err(failure) = &said
+            && !failure.connection_lost
+        {
+            let until = deadline.min(Deadline::now() + server.command_timeout);
+            let reset = tokio::time::timeout_at(until, self.smtp.command(Rset)).await;
+            if !matches!(reset, Ok(Ok(_))) {
+                return Err(Failure { connection_lost: true, ..failure.clone() });
+            }
+        }
+        self.idle_since = Deadline::now();
+        said
+    }
+
+    async fn say(
+        &mut self,
+        server: &Server,
+        message: &Outgoing,
+        deadline: Deadline,
+    ) -> Result<Reply, Failure> {
+        let mail = Mail::new(Some(message.from.clone()), self.parameters(message)?);
+        self.command(mail, "MAIL FROM", server, deadline).await?;
+        for recipient in &message.recipients {
+            let doing = format!("RCPT TO <{recipient}>");
+            let command = Rcpt::new(recipient.clone(), vec![]);
+            self.command(command, &doing, server, deadline).await?;
+        }
+        self.command(Data, "DATA", server, deadline).await?;
+        // One write: two would wait for each other's acknowledgement (Nagle).
+        let answer = self.command(&message.data, "sending the message", server, deadline).await;
+        let response = answer.map_err(|failure| {
+            // The last dot may have arrived even if its answer did not.
+            let maybe_sent = failure.code.is_none();
+            Failure { maybe_sent, ..failure }
+        })?;
+        let text: Vec<&str> = response.message().collect();
+        Ok(Reply { code: u16::from(response.code()), text: text.join(" ") })
+    }
+
+    /// What must be announced because not every server takes it.
+    fn parameters(&self, message: &Outgoing) -> Result<Vec<MailParameter>, Failure> {
+        let offers = |extension| self.smtp.server_info().supports_feature(extension);
+        let mut parameters = Vec::new();
+        let refuse = |text| Failure {
+            stage: Stage::Message,
+            connection_lost: false,
+            ..Failure::permanent(text)
+        };
+        let addresses = message.recipients.iter().chain([&message.from]);
+        if !addresses.map(AsRef::<str>::as_ref).all(str::is_ascii) {
+            if !offers(Extension::SmtpUtfEight) {
+                return Err(refuse(
+                    "an address is not ASCII and the server does not take such addresses \
+                     (SMTPUTF8)",
+                ));
+            }
+            parameters.push(MailParameter::SmtpUtfEight);
+        }
+        if !message.data.is_ascii() {
+            if !offers(Extension::EightBitMime) {
+                return Err(refuse(
+                    "the message is not ASCII and the server takes nothing else (8BITMIME)",
+                ));
+            }
+            parameters.push(MailParameter::Body(MailBodyParameter::EightBitMime));
+        }
+        Ok(parameters)
+    }
+
+    async fn command(
+        &mut self,
+        command: impl std::fmt::Display,
+        doing: &str,
+        server: &Server,
+        deadline: Deadline,
+    ) -> Result<Response, Failure> {
+        let until = deadline.min(Deadline::now() + server.command_timeout);
+        match tokio::time::timeout_at(until, self.smtp.command(command)).await {
+            Ok(Ok(response)) => Ok(response),
+            Ok(Err(error)) => Err(Failure::of(&error, Stage::Message, doing)),
+            Err(_) => Err(Failure::timeout(Stage::Message, doing)),
+        }
+    }
+
+    /// Says goodbye, if the server still listens.
+    pub(crate) async fn quit(mut self) {
+        let _ = tokio::time::timeout(QUIT_TIMEOUT, self.smtp.quit()).await;
+    }
+}
+
+async fn connect(server: &Server, doing: &str) -> Result<Connection, Failure> {
+    let failed = |error: &Error| Failure::of(error, Stage::Connecting, doing);
+    let implicit = server.parameters.clone().filter(|_| server.tls == Tls::Implicit);
+    let address = (server.host.as_str(), server.port);
+    let connecting = AsyncSmtpConnection::connect_tokio1(
+        address,
+        Some(server.connect_timeout),
+        &server.hello,
+        implicit,
+        None,
+    );
+    let mut smtp = connecting.await.map_err(|error| failed(&error))?;
+    if let Some(parameters) = server.parameters.clone().filter(|_| server.tls == Tls::Starttls) {
+        if !smtp.can_starttls() {
+            smtp.abort().await;
+            return Err(Failure::unconnected(format!(
+                "{doing}: the server offers no STARTTLS; nothing is sent unencrypted unless the \
+                 account says use_tls = false"
+            )));
+        }
+        smtp.starttls(parameters, &server.hello).await.map_err(|error| failed(&error))?;
+    }
+    if let Some(credentials) = &server.credentials {
+        let mechanisms = [Mechanism::Plain, Mechanism::Login];
+        if let Err(error) = smtp.auth(&mechanisms, credentials).await {
+            smtp.abort().await;
+            return Err(login_failed(&error, server));
+        }
+    }
+    Ok(Connection { smtp, idle_since: Deadline::now() })
+}
+
+/// Final unless the server says otherwise or was lost.
+fn login_failed(error: &Error, server: &Server) -> Failure {
+    let doing = format!("logging in to {}:{}", server.host, server.port);
+    let failure = Failure::of(error, Stage::Connecting, &doing);
+    let kind = if error.is_client() { Kind::Permanent } else { failure.kind };
+    Failure { kind, connection_lost: true, ..failure }
+}

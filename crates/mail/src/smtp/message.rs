@@ -1,0 +1,218 @@
+//! A message as it travels: its envelope, and its headers and parts as one text.
+
+use std::time::{Duration, SystemTime};
+
+use lettre::Address;
+use lettre::message::header::{ContentType, HeaderName, HeaderValue};
+use lettre::message::{Attachment, Mailbox, Message, MessageBuilder, MultiPart, SinglePart};
+use sha2::{Digest, Sha256};
+use tollgate::Instant;
+
+use crate::model::Content;
+use crate::secrets;
+
+/// What tells this message from all others, the same at every attempt: receivers know a repeat by
+/// the `Message-ID` that is made of it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Identity<'a> {
+    pub(crate) tenant_id: &'a str,
+    pub(crate) id: &'a str,
+    pub(crate) created_at: Instant,
+}
+
+/// Ready to be said to a server.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Outgoing {
+    pub(crate) from: Address,
+    /// Each once.
+    pub(crate) recipients: Vec<Address>,
+    /// All of it as it is said after `DATA`, the last dot included.
+    pub(super) data: String,
+}
+
+impl Outgoing {
+    /// An error if it cannot be made a message: said to whoever gave it.
+    pub(crate) fn new(
+        content: &Content,
+        identity: Identity<'_>,
+        date: Instant,
+    ) -> Result<Self, String> {
+        let from = mailbox(&content.from)?;
+        let mut recipients = Vec::new();
+        let mut builder = Message::builder()
+            .message_id(Some(message_id(identity, &from.email)))
+            .date(system_time(date))
+            .from(from.clone())
+            .subject(content.subject.clone());
+        if let Some(given) = &content.reply_to {
+            builder = builder.reply_to(mailbox(given)?);
+        }
+        for given in &content.to {
+            builder = builder.to(received(given, &mut recipients)?);
+        }
+        for given in &content.cc {
+            builder = builder.cc(received(given, &mut recipients)?);
+        }
+        for given in &content.bcc {
+            received(given, &mut recipients)?;
+        }
+        for (name, value) in &content.headers {
+            let name = HeaderName::new_from_ascii(name.clone())
+                .map_err(|_| format!("{name:?} is not a header's name"))?;
+            builder = builder.raw_header(HeaderValue::new(name, value.clone()));
+        }
+        let envelope = lettre::address::Envelope::new(Some(from.email.clone()), recipients.clone());
+        builder = builder.envelope(envelope.map_err(|error| error.to_string())?);
+        let message = with_parts(builder, content)?;
+        let text = String::from_utf8(message.formatted())
+            .map_err(|_| "the message is not valid text".to_owned())?;
+        Ok(Self { from: from.email, recipients, data: dotted(&text) })
+    }
+}
+
+fn mailbox(given: &str) -> Result<Mailbox, String> {
+    given.parse().map_err(|error| format!("{given:?} is not an address: {error}"))
+}
+
+/// A recipient's mailbox, its address added to those that receive.
+fn received(given: &str, recipients: &mut Vec<Address>) -> Result<Mailbox, String> {
+    let mailbox = mailbox(given)?;
+    if !recipients.contains(&mailbox.email) {
+        recipients.push(mailbox.email.clone());
+    }
+    Ok(mailbox)
+}
+
+fn message_id(identity: Identity<'_>, from: &Address) -> String {
+    let Identity { tenant_id, id, created_at } = identity;
+    let named = format!("{tenant_id}\0{id}\0{}", created_at.as_micros());
+    let digest = secrets::hex(&Sha256::digest(named.as_bytes()));
+    format!("<{}@{}>", &digest[..32], from.domain())
+}
+
+fn system_time(at: Instant) -> SystemTime {
+    let micros = u64::try_from(at.as_micros()).unwrap_or(0);
+    SystemTime::UNIX_EPOCH + Duration::from_micros(micros)
+}
+
+fn with_parts(builder: MessageBuilder, content: &Content) -> Result<Message, String> {
+    let failed = |error: lettre::error::Error| error.to_string();
+    let text = content.body.clone().map(SinglePart::plain);
+    let html = content.html.clone().map(SinglePart::html);
+    if content.attachments.is_empty() {
+        return match (text, html) {
+            (Some(text), Some(html)) => {
+                builder.multipart(MultiPart::alternative().singlepart(text).singlepart(html))
+            }
+            (Some(only), None) | (None, Some(only)) => builder.singlepart(only),
+            (None, None) => builder.singlepart(SinglePart::plain(String::new())),
+        }
+        .map_err(failed);
+    }
+    let mixed = MultiPart::mixed();
+    let mut parts = match (text, html) {
+        (Some(text), Some(html)) => {
+            mixed.multipart(MultiPart::alternative().singlepart(text).singlepart(html))
+        }
+        (Some(only), None) | (None, Some(only)) => mixed.singlepart(only),
+        (None, None) => mixed.build(),
+    };
+    for file in &content.attachments {
+        let kind = ContentType::parse(&file.content_type)
+            .map_err(|_| format!("{:?} is not a media type", file.content_type))?;
+        let bytes =
+            file.bytes().ok_or_else(|| format!("attachment {:?} is not base64", file.filename))?;
+        parts = parts.singlepart(Attachment::new(file.filename.clone()).body(bytes, kind));
+    }
+    builder.multipart(parts).map_err(failed)
+}
+
+/// A line that begins with a dot gets another one, and a dot alone ends it all.
+fn dotted(text: &str) -> String {
+    let mut out = String::with_capacity(text.len() + 64);
+    for line in text.split_inclusive("\r\n") {
+        if line.starts_with('.') {
+            out.push('.');
+        }
+        out.push_str(line);
+    }
+    if !out.ends_with("\r\n") {
+        out.push_str("\r\n");
+    }
+    out.push_str(".\r\n");
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Identity, Outgoing, dotted};
+    use crate::model::{Attachment, Content};
+    use tollgate::Instant;
+
+    const IDENTITY: Identity<'_> =
+        Identity { tenant_id: "acme", id: "m1", created_at: Instant::from_micros(7) };
+
+    fn content() -> Content {
+        Content {
+            from: "Ada <ada@example.org>".into(),
+            to: vec!["bob@example.org".into()],
+            subject: "hello".into(),
+            body: Some("text".into()),
+            ..Content::default()
+        }
+    }
+
+    fn outgoing(content: &Content) -> Outgoing {
+        Outgoing::new(content, IDENTITY, Instant::from_micros(1_772_714_096_789_012)).unwrap()
+    }
+
+    #[test]
+    fn dots_at_the_beginning_of_lines_are_doubled() {
+        assert_eq!(dotted(".a\r\nb.\r\n..c"), "..a\r\nb.\r\n...c\r\n.\r\n");
+        assert_eq!(dotted("a\r\n"), "a\r\n.\r\n");
+    }
+
+    #[test]
+    fn bcc_receives_and_is_not_named() {
+        let mut content = content();
+        content.cc = vec!["Cleo <cleo@example.org>".into()];
+        content.bcc = vec!["secret@example.org".into(), "bob@example.org".into()];
+        let made = outgoing(&content);
+        let recipients: Vec<&str> = made.recipients.iter().map(AsRef::as_ref).collect();
+        assert_eq!(recipients, ["bob@example.org", "cleo@example.org", "secret@example.org"]);
+        assert!(!made.data.to_lowercase().contains("secret"), "{}", made.data);
+        assert!(!made.data.to_lowercase().contains("bcc"), "{}", made.data);
+    }
+
+    #[test]
+    fn a_repeat_has_the_same_message_id_and_another_message_has_not() {
+        let id = |data: &str| {
+            data.lines().find(|line| line.starts_with("Message-ID:")).map(str::to_owned)
+        };
+        let first = id(&outgoing(&content()).data).unwrap();
+        let again = Outgoing::new(&content(), IDENTITY, Instant::from_micros(9)).unwrap();
+        assert_eq!(id(&again.data).unwrap(), first);
+        let other = Identity { tenant_id: "other", ..IDENTITY };
+        let other = Outgoing::new(&content(), other, Instant::from_micros(9)).unwrap();
+        assert_ne!(id(&other.data).unwrap(), first);
+    }
+
+    #[test]
+    fn everything_on_the_wire_is_ascii() {
+        let mut content = content();
+        content.subject = "Grüße aus Łódź — 東京".into();
+        content.to = vec!["\"Zoë Müller\" <zoe@example.org>".into()];
+        content.body = Some(format!("é\n{}", "x".repeat(2000)));
+        content.html = Some("<p>é</p>".into());
+        content.headers.insert("X-Note".into(), "naïve".into());
+        content.attachments = vec![Attachment {
+            filename: "résumé.pdf".into(),
+            content_type: "application/pdf".into(),
+            content_base64: "AAEC".into(),
+        }];
+        let made = outgoing(&content);
+        assert!(made.data.is_ascii());
+        assert!(made.data.lines().all(|line| line.len() <= 998));
+        assert!(!made.data.replace("\r\n", "").contains(['\r', '\n']));
+    }
+}

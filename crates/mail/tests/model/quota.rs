@@ -1,0 +1,223 @@
+//! Mail with an API key: a daily quota that refuses.
+
+use std::sync::Arc;
+
+use crate::stage::{Stage, new_account, new_message, new_tenant, request};
+use tollgate::{Clock, Instant, Span};
+use tollgate_mail::{Refused, Selection, SendError, Sent};
+
+pub(crate) async fn exactly_the_limit_passes_and_one_more_does_not(stage: Stage) {
+    let key = stage.key(100).await;
+    assert_eq!(stage.mail.send(&key, request(95), None).await.unwrap().remaining, 5);
+    let refused = stage.mail.send(&key, request(6), None).await;
+    let Err(SendError::Refused(Refused { current, requested, limit, retry_after_secs, retry_at })) =
+        refused
+    else {
+        panic!("not refused: {refused:?}")
+    };
+    assert_eq!((current, requested, limit), (95, 6, 100));
+    let midnight = Instant::from_secs(1_772_755_200);
+    assert_eq!(retry_at, midnight);
+    assert_eq!(retry_after_secs, midnight.whole_secs_since(stage.clock.now()));
+    // A refusal spends nothing, and what still fits passes.
+    assert_eq!(stage.mail.send(&key, request(5), None).await.unwrap().remaining, 0);
+    assert_eq!(stage.pending().await, 2);
+    stage.clock.set(retry_at);
+    assert_eq!(stage.mail.send(&key, request(6), None).await.unwrap().remaining, 94);
+}
+
+pub(crate) async fn more_recipients_than_the_limit_can_never_pass(stage: Stage) {
+    let key = stage.key(100).await;
+    let never = stage.mail.send(&key, request(500), None).await;
+    assert!(matches!(never, Err(SendError::NeverFits { requested: 500, limit: 100 })), "{never:?}");
+    assert_eq!((stage.used(&key).await, stage.pending().await), (0, 0));
+}
+
+pub(crate) async fn nothing_invalid_spends_quota(stage: Stage) {
+    stage.mail.put_tenant(new_tenant("other")).await.unwrap();
+    stage.mail.put_account(new_account("other", "theirs")).await.unwrap();
+    let key = stage.key(100).await;
+    let good = request(1);
+    let mut bad = vec![
+        tollgate_mail::SendRequest { to: vec![], ..good.clone() },
+        tollgate_mail::SendRequest { to: vec!["bob".into()], ..good.clone() },
+        tollgate_mail::SendRequest { subject: "x".repeat(257), ..good.clone() },
+        tollgate_mail::SendRequest { subject: "a\r\nb".into(), ..good.clone() },
+        tollgate_mail::SendRequest { text: None, ..good.clone() },
+        tollgate_mail::SendRequest { account_id: Some("nobody".into()), ..good.clone() },
+        tollgate_mail::SendRequest { account_id: Some("theirs".into()), ..good.clone() },
+    ];
+    let mut injected = good.clone();
+    injected.headers.insert("X-A".into(), "b\r\nBcc: eve@example.org".into());
+    bad.push(injected);
+    for request in bad {
+        let answer = stage.mail.send(&key, request.clone(), None).await;
+        assert!(matches!(answer, Err(SendError::Invalid(_))), "{request:?}: {answer:?}");
+    }
+    let large = tollgate_mail::SendRequest { text: Some("x".repeat(26 << 20)), ..good };
+    let answer = stage.mail.send(&key, large, None).await;
+    assert!(matches!(answer, Err(SendError::TooLarge { .. })), "{answer:?}");
+    assert_eq!((stage.used(&key).await, stage.pending().await), (0, 0));
+}
+
+pub(crate) async fn wrong_and_disabled_keys_are_told_apart(stage: Stage) {
+    let secret = stage.key(10).await;
+    assert!(secret.starts_with("tgk_"));
+    let key = stage.mail.find_key(&secret).await.unwrap().unwrap();
+    assert!(!format!("{key:?}").contains(&secret[4..]), "the secret is not kept");
+    let wrong = stage.mail.send("tgk_wrong", request(1), None).await;
+    assert!(matches!(wrong, Err(SendError::UnknownKey)), "{wrong:?}");
+    stage.mail.set_key_enabled(&key.id, false).await.unwrap();
+    let disabled = stage.mail.send(&secret, request(1), None).await;
+    assert!(matches!(disabled, Err(SendError::DisabledKey)), "{disabled:?}");
+    assert!(matches!(stage.mail.usage(&secret).await, Err(SendError::DisabledKey)));
+    stage.mail.set_key_enabled(&key.id, true).await.unwrap();
+    stage.mail.send(&secret, request(1), None).await.unwrap();
+    stage.mail.delete_key(&key.id).await.unwrap();
+    let gone = stage.mail.send(&secret, request(1), None).await;
+    assert!(matches!(gone, Err(SendError::UnknownKey)), "{gone:?}");
+}
+
+pub(crate) async fn racing_sends_never_pass_the_limit_and_fill_it(stage: Stage) {
+    let key: Arc<str> = stage.key(100).await.into();
+    let mut tasks = Vec::new();
+    for n in 0..40 {
+        let (mail, key) = (stage.mail.clone(), key.clone());
+        tasks.push(tokio::spawn(async move {
+            let size = 1 + n % 9;
+            mail.send(&key, request(size), None).await.map(|_| size).unwrap_or(0)
+        }));
+    }
+    let mut sent = 0;
+    for task in tasks {
+        sent += task.await.unwrap() as u64;
+    }
+    assert_eq!(stage.used(&key).await, sent);
+    assert!(sent <= 100, "{sent} of 100");
+    // 1 always fits until all is used.
+    while stage.mail.send(&key, request(1), None).await.is_ok() {}
+    assert_eq!(stage.used(&key).await, 100);
+}
+
+pub(crate) async fn usage_adds_nothing_and_reads_above_a_lowered_limit(stage: Stage) {
+    let secret = stage.key(10).await;
+    stage.mail.send(&secret, request(7), None).await.unwrap();
+    for _ in 0..3 {
+        let usage = stage.mail.usage(&secret).await.unwrap();
+        assert_eq!((usage.emails_sent_today, usage.emails_remaining), (7, 3));
+    }
+    let id = stage.mail.usage(&secret).await.unwrap().api_key_id;
+    stage.mail.set_key_limit(&id, 5).await.unwrap();
+    let usage = stage.mail.usage(&secret).await.unwrap();
+    assert_eq!(usage.daily_limit, 5);
+    assert_eq!((usage.emails_sent_today, usage.emails_remaining), (7, 0));
+    stage.mail.set_key_limit(&id, 8).await.unwrap();
+    assert_eq!(stage.mail.send(&secret, request(1), None).await.unwrap().remaining, 0);
+}
+
+pub(crate) async fn the_day_begins_at_the_keys_own_midnight_also_across_a_change_of_clocks(
+    stage: Stage,
+) {
+    // Clocks in Rome go forward on 2026-03-29: that day has 23 hours.
+    let key = stage.key_in("Europe/Rome", 1).await;
+    let noon_before = Instant::from_secs(1_774_695_600 + 12 * 3600 - 3600); // 28th, 12:00 in Rome
+    stage.clock.set(noon_before);
+    stage.mail.send(&key, request(1), None).await.unwrap();
+    let reset = stage.mail.usage(&key).await.unwrap().reset_time;
+    assert_eq!(reset.to_string(), "2026-03-28T23:00:00.000000Z");
+    stage.clock.set(reset.minus(Span::from_micros(1).unwrap()));
+    assert!(stage.mail.send(&key, request(1), None).await.is_err());
+    stage.clock.set(reset);
+    stage.mail.send(&key, request(1), None).await.unwrap();
+    let reset = stage.mail.usage(&key).await.unwrap().reset_time;
+    assert_eq!(reset.to_string(), "2026-03-29T22:00:00.000000Z");
+    stage.clock.set(reset.minus(Span::from_micros(1).unwrap()));
+    assert!(stage.mail.send(&key, request(1), None).await.is_err());
+    stage.clock.set(reset);
+    stage.mail.send(&key, request(1), None).await.unwrap();
+}
+
+pub(crate) async fn an_idempotency_key_counts_and_queues_once(stage: Stage) {
+    let key = stage.key(10).await;
+    let first = stage.mail.send(&key, request(3), Some("once")).await.unwrap();
+    assert_eq!(first.remaining, 7);
+    let again = stage.mail.send(&key, request(3), Some("once")).await.unwrap();
+    assert_eq!(again, first);
+    let other = stage.mail.send(&key, request(3), Some("twice")).await.unwrap();
+    assert_ne!(other.id, first.id);
+    assert_eq!((stage.used(&key).await, stage.pending().await), (6, 2));
+    // Keys of two callers do not meet.
+    let theirs = stage.key(10).await;
+    let theirs = stage.mail.send(&theirs, request(3), Some("once")).await.unwrap();
+    assert_ne!(theirs.id, first.id);
+}
+
+pub(crate) async fn an_idempotency_key_is_forgotten_after_a_day(stage: Stage) {
+    let key = stage.key(10).await;
+    let first = stage.mail.send(&key, request(3), Some("once")).await.unwrap();
+    stage.clock.advance(Span::from_secs(25 * 3600));
+    let later = stage.mail.send(&key, request(3), Some("once")).await.unwrap();
+    assert_ne!(later.id, first.id);
+    assert_eq!((stage.used(&key).await, stage.pending().await), (3, 2));
+}
+
+pub(crate) async fn an_idempotency_key_with_another_message_is_refused(stage: Stage) {
+    let key = stage.key(10).await;
+    stage.mail.send(&key, request(3), Some("once")).await.unwrap();
+    let mut other = request(3);
+    other.subject = "another".into();
+    for other in [other, request(2)] {
+        let answer = stage.mail.send(&key, other, Some("once")).await;
+        assert!(matches!(answer, Err(SendError::KeyReused)), "{answer:?}");
+    }
+    assert_eq!((stage.used(&key).await, stage.pending().await), (3, 1));
+}
+
+pub(crate) async fn racing_retries_under_one_idempotency_key_are_one_message(stage: Stage) {
+    let key: Arc<str> = stage.key(10).await.into();
+    let tasks: Vec<_> = (0..8)
+        .map(|_| {
+            let (mail, key) = (stage.mail.clone(), key.clone());
+            tokio::spawn(async move { mail.send(&key, request(4), Some("once")).await.unwrap() })
+        })
+        .collect();
+    let mut answers: Vec<Sent> = Vec::new();
+    for task in tasks {
+        answers.push(task.await.unwrap());
+    }
+    assert!(answers.iter().all(|answer| *answer == answers[0]), "{answers:?}");
+    assert_eq!((stage.used(&key).await, stage.pending().await), (4, 1));
+}
+
+pub(crate) async fn deleting_an_unsent_message_gives_its_quota_back(stage: Stage) {
+    let key = stage.key(10).await;
+    let sent = stage.mail.send(&key, request(4), None).await.unwrap();
+    stage.mail.add_messages(vec![new_message("other")]).await.unwrap();
+    assert_eq!(stage.used(&key).await, 4);
+    let one = Selection {
+        tenant_id: "acme".into(),
+        ids: Some(vec![sent.id, "other".into()]),
+        ..Selection::default()
+    };
+    assert_eq!(stage.mail.delete_messages(&one).await.unwrap(), 2);
+    assert_eq!(stage.used(&key).await, 0);
+    assert_eq!(stage.gate.now(), stage.clock.now());
+}
+
+pub(crate) async fn the_sender_is_the_accounts_unless_given(stage: Stage) {
+    let key = stage.key(10).await;
+    let mut plain = new_account("acme", "plain");
+    (plain.user, plain.password) = (None, None);
+    stage.mail.put_account(plain).await.unwrap();
+    for account in ["main", "plain"] {
+        let mut request = request(1);
+        request.account_id = Some(account.into());
+        let sent = stage.mail.send(&key, request, None).await.unwrap();
+        let row = stage.mail.message("acme", &sent.id).await.unwrap();
+        assert_eq!(row.account_id, account);
+    }
+    let mut bad = request(1);
+    bad.headers.insert("From".into(), "nobody".into());
+    let answer = stage.mail.send(&key, bad, None).await;
+    assert!(matches!(&answer, Err(SendError::Invalid(it)) if it.field == "from"), "{answer:?}");
+}
