@@ -112,16 +112,19 @@ describe("of a server that has them", () => {
     if (!server.has("/account")) return context.skip("this server has no mail relay yet");
     await gate.mail.tenants.create({ id: "t", name: "T" });
     expect((await gate.mail.tenants.list()).tenants).toMatchObject([{ id: "t", name: "T" }]);
-    expect(await gate.mail.accounts.create(account)).toMatchObject({ ok: true });
+    expect(await gate.mail.accounts.create({ ...account, id: "a-1" })).toMatchObject({ ok: true });
     const { accounts } = await gate.mail.accounts.list("t");
-    expect(accounts).toMatchObject([{ id: "a 1", host: "smtp.example.com" }]);
+    expect(accounts).toMatchObject([{ id: "a-1", host: "smtp.example.com" }]);
     const later = Math.ceil(Date.now() / 1000) + 3600;
-    const added = await gate.mail.messages.add([{ ...message, body: "hi", deferred_ts: later }]);
+    const added = await gate.mail.messages.add([
+      { ...message, account_id: "a-1", body: "hi", deferred_ts: later },
+    ]);
     expect(added).toMatchObject({ queued: 1, rejected: [] });
     const { messages } = await gate.mail.messages.list({ tenant_id: "t" });
-    expect(messages).toMatchObject([{ id: "m1", account_id: "a 1", attempts: 0 }]);
+    expect(messages).toMatchObject([{ id: "m1", account_id: "a-1", attempts: 0 }]);
     await gate.mail.status();
-    await gate.mail.accounts.delete("a 1", "t");
+    await gate.mail.command("delete-messages", { tenant_id: "t", ids: ["m1"] });
+    await gate.mail.accounts.delete("a-1", "t");
     await gate.mail.tenants.delete("t");
   });
 });
