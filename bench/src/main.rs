@@ -8,6 +8,7 @@ mod edge;
 mod http;
 mod http_client;
 mod inprocess;
+mod mail;
 mod memory;
 mod offenders;
 mod outcome;
@@ -25,7 +26,7 @@ use std::time::Duration;
 
 use anyhow::{Result, bail};
 
-const USAGE: &str = "usage: bench [--quick] all | edge | inprocess | http | memory | offenders | postgres | slots | start";
+const USAGE: &str = "usage: bench [--quick] all | edge | inprocess | http | mail | memory | offenders | postgres | slots | start";
 
 /// How long everything runs.
 #[derive(Clone, Copy, Debug)]
@@ -38,6 +39,7 @@ struct Pace {
     postgres_slice: Duration,
     keys_in_memory: usize,
     slots_in_burst: usize,
+    mail_backlog: usize,
     starts: usize,
 }
 
@@ -48,6 +50,7 @@ const FULL: Pace = Pace {
     postgres_slice: Duration::from_secs(2),
     keys_in_memory: 1_000_000,
     slots_in_burst: 500_000,
+    mail_backlog: 1_000_000,
     starts: 7,
 };
 
@@ -59,6 +62,7 @@ const QUICK: Pace = Pace {
     postgres_slice: Duration::from_secs(1),
     keys_in_memory: 200_000,
     slots_in_burst: 50_000,
+    mail_backlog: 50_000,
     starts: 3,
 };
 
@@ -92,6 +96,7 @@ fn run(arguments: &[String]) -> Result<()> {
             postgres::run(pace, "")?;
             slots::run(pace)?;
             edge::run(pace)?;
+            mail::run(pace)?;
             start::run(pace)
         }
         ["inprocess"] => inprocess::run(pace),
@@ -101,6 +106,7 @@ fn run(arguments: &[String]) -> Result<()> {
         ["postgres"] => postgres::run(pace, ""),
         // With parameters of the store's URL, to try others than the defaults: lanes=8
         ["postgres", parameters] => postgres::run(pace, parameters),
+        ["mail"] => mail::run(pace),
         ["slots"] => slots::run(pace),
         ["edge"] => edge::run(pace),
         ["start"] => start::run(pace),

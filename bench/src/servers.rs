@@ -51,6 +51,11 @@ impl Server {
         Self::start(&mut command, port, "/healthz")
     }
 
+    /// Of its process.
+    pub(crate) fn id(&self) -> u32 {
+        self.child.id()
+    }
+
     fn start(command: &mut Command, port: u16, health: &str) -> Result<Self> {
         let name = command.get_program().to_string_lossy().into_owned();
         let started = Instant::now();

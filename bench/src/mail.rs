@@ -1,0 +1,201 @@
+//! The mail relay: messages accepted over HTTP, delivered by SMTP, and waiting in their hundred
+//! thousands, on a file.
+
+mod sink;
+
+use std::path::Path;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant, SystemTime};
+
+use anyhow::{Context as _, Result, bail, ensure};
+use serde_json::{Value, json};
+
+use crate::Pace;
+use crate::http_client::send;
+use crate::peers;
+use crate::report::{self, Bound, Table, Target, Targets, number, progress};
+use crate::servers::Server;
+use sink::Sink;
+
+/// Messages in one call, and callers at once.
+const BATCH: usize = 100;
+const CALLERS: usize = 4;
+/// Messages that are accepted, then delivered.
+const DELIVERED: usize = 10_000;
+/// An account's connections.
+const CONNECTIONS: usize = 8;
+/// How long the dispatcher is watched while everybody waits.
+const WATCHED: Duration = Duration::from_secs(20);
+const PATIENCE: Duration = Duration::from_secs(300);
+/// Of `/proc/PID/stat`.
+const TICKS_PER_SECOND: f64 = 100.0;
+
+pub(crate) fn run(pace: Pace) -> Result<()> {
+    report::print_title("Mail");
+    let folder = tempfile::tempdir()?;
+    let store = format!("sqlite:{}", folder.path().join("bench.db").display());
+    let server = Server::tollgate(&peers::tollgate()?, &store)?;
+    let sink = Sink::start()?;
+    let post = |path: &str, body: Value| send("POST", server.port, path, &body.to_string());
+    post("/tenant", json!({ "id": "bench", "name": "Bench" }))?;
+    let account = |id: &str| {
+        json!({ "id": id, "tenant_id": "bench", "host": "127.0.0.1", "port": sink.port,
+                "use_tls": false, "concurrency": CONNECTIONS })
+    };
+    post("/account", account("free"))?;
+    let mut paced = account("paced");
+    paced["limit_per_day"] = json!(1);
+    post("/account", paced)?;
+
+    // For tomorrow, so that accepting is measured by itself.
+    let tomorrow = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH)?.as_secs() + 86_400;
+    let accepting = accept(&server, "free", DELIVERED, Some(tomorrow))?;
+    let begun = Instant::now();
+    post("/commands/run-now", json!({ "tenant_id": "bench" }))?;
+    until(begun, || Ok(sink.messages() >= DELIVERED))?;
+    let delivering = begun.elapsed();
+    ensure!(sink.messages() == DELIVERED, "{} messages arrived", sink.messages());
+    let connections = sink.connections();
+
+    // One goes out, the others wait for tomorrow.
+    let before = Usage::of(&server)?;
+    let backlog = accept(&server, "paced", pace.mail_backlog, None)?;
+    until(Instant::now(), || Ok(sink.messages() > DELIVERED))?;
+    std::thread::sleep(Duration::from_secs(2));
+    let from = Usage::of(&server)?;
+    std::thread::sleep(WATCHED);
+    let to = Usage::of(&server)?;
+    ensure!(sink.messages() == DELIVERED + 1, "the limit of one a day was not kept");
+    let busy_percent =
+        (to.ticks - from.ticks) as f64 / TICKS_PER_SECOND / WATCHED.as_secs_f64() * 100.0;
+    let grown_bytes = to.resident_bytes.saturating_sub(before.resident_bytes);
+    let grown = grown_bytes as f64 / pace.mail_backlog as f64;
+
+    let per_second = |count: usize, took: Duration| count as f64 / took.as_secs_f64();
+    let mut table = Table::new("The mail relay, on a file", &["what", "measured"]);
+    let accepted = per_second(DELIVERED, accepting);
+    let delivered = per_second(DELIVERED, delivering);
+    let waiting = number(pace.mail_backlog as f64);
+    for (what, measured) in [
+        ("accepted, batches of 100".to_owned(), format!("{} messages/s", number(accepted))),
+        (
+            format!("delivered, over {connections} connections"),
+            format!("{} messages/s", number(delivered)),
+        ),
+        (
+            format!("{waiting} more accepted behind a limit"),
+            format!("{} messages/s", number(per_second(pace.mail_backlog, backlog))),
+        ),
+        (
+            format!("with {waiting} waiting: the whole server"),
+            format!("{} % of a core", number(busy_percent)),
+        ),
+        (
+            "resident memory, before and with them".to_owned(),
+            format!(
+                "{} and {} MB",
+                number(before.resident_bytes as f64 / 1e6),
+                number(to.resident_bytes as f64 / 1e6)
+            ),
+        ),
+        ("the relay's file".to_owned(), size(&folder.path().join("bench-mail.db"))?),
+    ] {
+        table.row([what, measured]);
+    }
+    table.print();
+    let mut targets = Targets::new();
+    for (what, measured, unit, bound, must) in [
+        ("accepted, batches of 100", accepted, " /s", Bound::AtLeast, 1500.0),
+        ("delivered", delivered, " /s", Bound::AtLeast, 300.0),
+        ("waiting mail costs", busy_percent, " % of a core", Bound::AtMost, 5.0),
+        // What SQLite and the allocator keep is bounded, and much less than this for each.
+        ("memory for each that waits", grown, " bytes", Bound::AtMost, 100.0),
+    ] {
+        targets.add(&Target { what, measured, unit, bound, must: Some(must), aim: None });
+    }
+    targets.print();
+    let figures = json!({
+        "accepted_per_second": accepted, "delivered_per_second": delivered,
+        "backlog": pace.mail_backlog, "busy_percent": busy_percent,
+        "resident_bytes": [before.resident_bytes, to.resident_bytes],
+        "targets": targets.json(),
+    });
+    report::write("mail", pace, figures)
+}
+
+/// Adds messages in batches, by several callers. How long it took until all were durable.
+fn accept(
+    server: &Server,
+    account: &str,
+    count: usize,
+    deferred_ts: Option<u64>,
+) -> Result<Duration> {
+    let next = AtomicUsize::new(0);
+    let bar = progress(count / BATCH, account);
+    let begun = Instant::now();
+    std::thread::scope(|scope| {
+        let work = || -> Result<()> {
+            loop {
+                let first = next.fetch_add(BATCH, Ordering::Relaxed);
+                if first >= count {
+                    return Ok(());
+                }
+                let messages: Vec<Value> = (first..first + BATCH)
+                    .map(|number| message(account, number, deferred_ts))
+                    .collect();
+                let body = json!({ "messages": messages }).to_string();
+                let answer = send("POST", server.port, "/commands/add-messages", &body)?;
+                let answer: Value = serde_json::from_str(&answer)?;
+                ensure!(answer["queued"] == BATCH, "answered {answer}");
+                bar.inc(1);
+            }
+        };
+        let callers: Vec<_> = (0..CALLERS).map(|_| scope.spawn(work)).collect();
+        callers.into_iter().try_for_each(|caller| match caller.join() {
+            Ok(result) => result,
+            Err(_) => bail!("a caller panicked"),
+        })
+    })?;
+    bar.finish_and_clear();
+    Ok(begun.elapsed())
+}
+
+fn message(account: &str, number: usize, deferred_ts: Option<u64>) -> Value {
+    json!({
+        "id": format!("{account}-{number}"), "tenant_id": "bench", "account_id": account,
+        "from": "bench@example.com", "to": [format!("user-{number}@example.com")],
+        "subject": format!("Message {number}"), "deferred_ts": deferred_ts,
+        "body": "A few words, as most messages are, and then some more to make up a paragraph.",
+    })
+}
+
+fn until(begun: Instant, is_so: impl Fn() -> Result<bool>) -> Result<()> {
+    while !is_so()? {
+        ensure!(begun.elapsed() < PATIENCE, "it takes too long");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    Ok(())
+}
+
+fn size(file: &Path) -> Result<String> {
+    Ok(format!("{} MB", number(std::fs::metadata(file)?.len() as f64 / 1e6)))
+}
+
+/// What a server has used.
+struct Usage {
+    ticks: u64,
+    resident_bytes: u64,
+}
+
+impl Usage {
+    fn of(server: &Server) -> Result<Self> {
+        let process = format!("/proc/{}", server.id());
+        let stat = std::fs::read_to_string(format!("{process}/stat"))?;
+        let (_, rest) = stat.rsplit_once(')').context("a process has a name")?;
+        let field =
+            |number: usize| rest.split_whitespace().nth(number).unwrap_or("0").parse::<u64>();
+        // Times in user and in system mode, the 14th and 15th; the 24th is resident pages.
+        let (ticks, pages) = (field(11)? + field(12)?, field(21)?);
+        Ok(Self { ticks, resident_bytes: pages * 4096 })
+    }
+}
