@@ -37,6 +37,7 @@ struct Pace {
     http_slice: Duration,
     /// The same on PostgreSQL, where pgbench counts in whole seconds.
     postgres_slice: Duration,
+    postgres_callers: &'static [usize],
     keys_in_memory: usize,
     slots_in_burst: usize,
     mail_backlog: usize,
@@ -48,6 +49,7 @@ const FULL: Pace = Pace {
     slice: Duration::from_millis(300),
     http_slice: Duration::from_secs(4),
     postgres_slice: Duration::from_secs(2),
+    postgres_callers: &[1, 8, 64, 512],
     keys_in_memory: 1_000_000,
     slots_in_burst: 500_000,
     mail_backlog: 1_000_000,
@@ -60,6 +62,7 @@ const QUICK: Pace = Pace {
     slice: Duration::from_millis(60),
     http_slice: Duration::from_secs(1),
     postgres_slice: Duration::from_secs(1),
+    postgres_callers: &[1, 64],
     keys_in_memory: 200_000,
     slots_in_burst: 50_000,
     mail_backlog: 50_000,

@@ -80,10 +80,10 @@ pub(crate) fn run(pace: Pace, parameters: &str) -> Result<()> {
 
 fn measure(rig: &Rig, load: Load, contenders: &[Contender], pace: Pace) -> Result<Rounds> {
     let mut rounds = Rounds::new();
-    let slices = (pace.rounds + 1) * CALLERS.len() * contenders.len();
+    let slices = (pace.rounds + 1) * pace.postgres_callers.len() * contenders.len();
     let bar = progress(slices, load.policy());
     for round in 0..=pace.rounds {
-        for callers in CALLERS {
+        for &callers in pace.postgres_callers {
             for contender in contenders {
                 bar.set_message(format!("{}, {callers} callers", contender.name));
                 let outcome = rig.run(contender, load, callers, pace.postgres_slice)?;
@@ -184,6 +184,9 @@ fn targets(cells: &[Cell]) -> Targets {
         }
         for (few, many) in [(8, 64), (64, 512)] {
             for ours in [IN_PROCESS, HTTP] {
+                if cell.rates(many, ours).is_empty() || cell.rates(few, ours).is_empty() {
+                    continue;
+                }
                 let measured = ratio(&cell.rates(many, ours), &cell.rates(few, ours));
                 let what = format!("{ours}, {many} callers to {few}");
                 add(&what, measured, Bound::AtLeast, 1.0, None);

@@ -10,6 +10,9 @@
 mod page;
 #[path = "docs/shell.rs"]
 mod shell;
+#[path = "../../mail/tests/support/sink.rs"]
+#[allow(dead_code, unreachable_pub, reason = "shared with the relay's own tests")]
+mod sink;
 
 use testkit::servers::Postgres;
 
@@ -33,4 +36,16 @@ fn sql_doors() {
 fn operate() {
     let postgres = Postgres::start();
     page::run("operate", &[("DATABASE_URL", &postgres.url())]);
+}
+
+#[test]
+fn nginx() {
+    page::run("nginx", &[]);
+}
+
+#[test]
+fn pace_mail() {
+    let sink = sink::Sink::start();
+    page::run("pace-mail", &[("SMTP_PORT", &sink.plain.to_string())]);
+    assert!(sink.messages().len() >= 10, "ten went out at once");
 }

@@ -70,3 +70,8 @@ pub use tollgate_core::store::{
 pub use tollgate_core::{Decision, Instant, LimitReport, Outcome, Span, Standing, Verdict};
 pub use tollgate_store_embedded::SystemClock;
 pub use tollgate_store_postgres::{Neighbour as PostgresNeighbour, doors as sql_doors};
+
+/// The page about the tower layer, whose code is run with the others.
+#[cfg(all(doctest, feature = "tower"))]
+#[doc = include_str!("../../../docs/axum.md")]
+struct AxumPage;

@@ -23,6 +23,9 @@ impl Shell {
     pub(crate) fn start(variables: &[(&str, &str)]) -> Self {
         let home = tempfile::tempdir().unwrap();
         let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+        // A reader stands in the repository.
+        let examples = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples");
+        std::os::unix::fs::symlink(examples, home.path().join("examples")).unwrap();
         let program = Path::new(env!("CARGO_BIN_EXE_tollgate")).parent().unwrap();
         let path = format!("{}:{}", program.display(), std::env::var("PATH").unwrap());
         let mut child = Command::new("bash")
