@@ -54,10 +54,6 @@ pub(crate) fn open(place: &Place) -> Result<Connection, StoreError> {
     refuse_foreign(&connection, path)?;
     connection.pragma_update(None, "journal_mode", "wal").map_err(fail)?;
     connection.pragma_update(None, "synchronous", "full").map_err(fail)?;
-    // In KiB, used only as needed: indexes of slots outgrow the default of 2 MB soon.
-    connection.pragma_update(None, "cache_size", -32_768).map_err(fail)?;
-    // In pages: the hot ones are written back to the file less often.
-    connection.pragma_update(None, "wal_autocheckpoint", 8_192).map_err(fail)?;
     // Takes the exclusive lock now, not at the first write.
     connection.execute_batch("begin immediate; commit").map_err(fail)?;
     migrate(&mut connection, path)?;
