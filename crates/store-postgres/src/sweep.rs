@@ -46,6 +46,11 @@ enum Walk {
 
 /// Sweeps for as long as the store is open.
 pub(crate) async fn run(inner: Arc<Inner>) {
+    if inner.time.to_sweep_by().is_some() {
+        // Tests say what time it is, and when to sweep: a sweep at a moment of its own would be felt
+        // by those that step the clock back.
+        return;
+    }
     let mut client: Option<Client> = None;
     let mut after = Vec::new();
     loop {
