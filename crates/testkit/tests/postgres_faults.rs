@@ -107,18 +107,23 @@ async fn a_crashed_store_has_everything_that_was_answered() {
     assert!(used <= allowed + 16, "only what was in flight may be counted unanswered: {used}");
 }
 
+/// Away for a while and back: answered for meanwhile, waited for by nobody, used again within a second.
+async fn is_answered_for(ground: &Ground, go_away: impl FnOnce(), come_back: impl FnOnce()) {
+    apply_all(ground).await;
+    ground.check("refuse", "ada").await.unwrap();
+    go_away();
+    every_policy_answers_in_time(ground).await;
+    nobody_waits_any_more(ground).await;
+    come_back();
+    let recovery = ground.recovery("refuse", "ada").await;
+    assert!(recovery < Duration::from_secs(1) + SLACK, "{recovery:?} after it was back");
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_store_that_hangs_is_answered_for_and_used_again_within_a_second() {
     let postgres = Postgres::start();
     let ground = open(&postgres.url()).await;
-    apply_all(&ground).await;
-    ground.check("refuse", "ada").await.unwrap();
-    postgres.pause();
-    every_policy_answers_in_time(&ground).await;
-    nobody_waits_any_more(&ground).await;
-    postgres.resume();
-    let recovery = ground.recovery("refuse", "ada").await;
-    assert!(recovery < Duration::from_secs(1) + SLACK, "{recovery:?} after it went on");
+    is_answered_for(&ground, || postgres.pause(), || postgres.resume()).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -126,14 +131,7 @@ async fn a_network_that_swallows_everything_is_answered_for() {
     let postgres = Postgres::shared();
     let proxy = Proxy::start(postgres.port());
     let ground = open(&proxy.through(&postgres.url())).await;
-    apply_all(&ground).await;
-    ground.check("refuse", "ada").await.unwrap();
-    proxy.stall();
-    every_policy_answers_in_time(&ground).await;
-    nobody_waits_any_more(&ground).await;
-    proxy.pass();
-    let recovery = ground.recovery("refuse", "ada").await;
-    assert!(recovery < Duration::from_secs(1) + SLACK, "{recovery:?} after it passed again");
+    is_answered_for(&ground, || proxy.stall(), || proxy.pass()).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
