@@ -3,13 +3,13 @@
 //! A policy's schedule is kept in memory while it is in use. If a commit fails, memory would be
 //! ahead of the file, so it is dropped and read again.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, HashMap};
 
 use rusqlite::{OptionalExtension, Row, params};
 use tokio::sync::oneshot;
 use tollgate_core::schedule::{Plan, Schedule, WindowState};
 use tollgate_core::store::{
-    Drift, Recount, ScheduleAsk, Slot, SlotAnswer, SlotQuery, StoreError, WindowFill, assign_all,
+    Recount, ScheduleAsk, Slot, SlotAnswer, SlotQuery, StoreError, WindowFill, assign_all,
     give_back, window_of,
 };
 use tollgate_core::{Instant, Span};
@@ -168,18 +168,7 @@ impl Embedded {
             let states = windows(txn, &policy, first, i64::MAX, i64::MAX)?;
             let counted: BTreeMap<i64, u64> =
                 states.into_iter().map(|(number, state)| (number, state.count())).collect();
-            let numbers: BTreeSet<i64> = slots.keys().chain(counted.keys()).copied().collect();
-            let of = |counts: &BTreeMap<i64, u64>, number| counts.get(number).copied().unwrap_or(0);
-            let drifts = numbers.iter().map(|number| Drift {
-                starts_at: Instant::from_micros(number.saturating_mul(per.as_micros())),
-                counted: of(&counted, number),
-                slots: of(&slots, number),
-            });
-            Ok(Recount {
-                windows: counted.len() as u64,
-                slots: slots.values().sum(),
-                drifts: drifts.filter(|drift| drift.counted != drift.slots).collect(),
-            })
+            Ok(Recount::of(per, &slots, &counted))
         })
         .await
     }

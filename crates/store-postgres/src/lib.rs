@@ -2,7 +2,8 @@
 //!
 //! Checks that arrive while a batch is in flight form the next one. A batch locks its keys in
 //! sorted order, reads the database's clock and the epoch of the catalogue behind the locks,
-//! decides in memory with the core, writes once and commits once. Deliberately absent: anything
+//! decides in memory with the core, writes once and commits once. One whose states are all
+//! remembered is decided first, and written by a statement that locks and compares them. Deliberately absent: anything
 //! that a session must remember between transactions, so that PgBouncer can stand in between.
 
 mod attempt;

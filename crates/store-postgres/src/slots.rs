@@ -1,12 +1,12 @@
 //! Slots: what the clerk assigns, looked up, listed, cancelled and counted again.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use tokio::sync::oneshot;
 use tokio_postgres::types::{ToSql, Type};
 use tokio_postgres::{Client, Row};
 use tollgate_core::schedule::WindowState;
-use tollgate_core::store::{Drift, Recount, ScheduleAsk, Slot, SlotQuery, StoreError, WindowFill};
+use tollgate_core::store::{Recount, ScheduleAsk, Slot, SlotQuery, StoreError, WindowFill};
 use tollgate_core::{Instant, Span};
 
 use crate::catalogue::{Purpose, Sql, WITHIN};
@@ -123,19 +123,7 @@ impl Postgres {
             Ok(Some((per, slots, counted)))
         });
         let Some((per, slots, counted)) = counts.await? else { return Ok(Recount::default()) };
-        let counted = counted?;
-        let numbers: BTreeSet<i64> = slots.keys().chain(counted.keys()).copied().collect();
-        let of = |counts: &BTreeMap<i64, u64>, number| counts.get(number).copied().unwrap_or(0);
-        let drifts = numbers.iter().map(|number| Drift {
-            starts_at: Instant::from_micros(number.saturating_mul(per.as_micros())),
-            counted: of(&counted, number),
-            slots: of(&slots, number),
-        });
-        Ok(Recount {
-            windows: counted.values().filter(|count| **count > 0).count() as u64,
-            slots: slots.values().sum(),
-            drifts: drifts.filter(|drift| drift.counted != drift.slots).collect(),
-        })
+        Ok(Recount::of(per, &slots, &counted?))
     }
 }
 

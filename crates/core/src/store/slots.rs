@@ -1,6 +1,6 @@
 //! Slots: what a schedule gave to events, and how a group of events is given theirs.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use crate::schedule::{Place, Plan, Schedule};
 use crate::time::{Instant, Span};
@@ -202,4 +202,22 @@ pub struct Recount {
     pub windows: u64,
     pub slots: u64,
     pub drifts: Vec<Drift>,
+}
+
+impl Recount {
+    /// Holds the slots of each window, by its number, against what its window says.
+    pub fn of(per: Span, slots: &BTreeMap<i64, u64>, counted: &BTreeMap<i64, u64>) -> Self {
+        let numbers: BTreeSet<i64> = slots.keys().chain(counted.keys()).copied().collect();
+        let of = |counts: &BTreeMap<i64, u64>, number| counts.get(number).copied().unwrap_or(0);
+        let drifts = numbers.iter().map(|number| Drift {
+            starts_at: Instant::from_micros(number.saturating_mul(per.as_micros())),
+            counted: of(counted, number),
+            slots: of(slots, number),
+        });
+        Self {
+            windows: counted.values().filter(|count| **count > 0).count() as u64,
+            slots: slots.values().sum(),
+            drifts: drifts.filter(|drift| drift.counted != drift.slots).collect(),
+        }
+    }
 }
