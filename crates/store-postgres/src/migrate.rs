@@ -53,6 +53,12 @@ const MIGRATIONS: &[Migration] = &[
         sql: include_str!("../migrations/V6__give_slots.sql"),
         breaking: false,
     },
+    Migration {
+        version: 7,
+        name: "sweep floor",
+        sql: include_str!("../migrations/V7__sweep_floor.sql"),
+        breaking: false,
+    },
 ];
 
 /// The SQL doors: functions that need no service.

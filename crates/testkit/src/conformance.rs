@@ -63,6 +63,7 @@ macro_rules! conformance {
                 a_refund_gives_back_the_whole_cost
                 a_refund_of_a_shadow_limit_gives_back_too
                 a_refund_after_its_window_is_expired
+                a_refund_that_was_swept_is_not_done_again
                 a_refund_survives_a_change_of_max
                 a_forged_or_altered_receipt_is_an_error
                 a_receipt_of_another_store_is_an_error

@@ -122,6 +122,24 @@ pub async fn a_refund_after_its_window_is_expired(stage: Stage) {
     assert_eq!(refund(&stage, &receipt).await, Refunded::Done, "the last microsecond counts");
 }
 
+/// Two of one instant, one of them given back: once the book has forgotten that, an earlier clock must
+/// not let its receipt take the other one's place.
+pub async fn a_refund_that_was_swept_is_not_done_again(stage: Stage) {
+    let trial = trial_of(&stage, "sliding").await;
+    let first = trial.check(&[], 1).await;
+    let over_at = first.decision.limits[0].standing.resets_at;
+    let receipt = first.receipt.expect("it fits");
+    trial.pass(&[], 1).await;
+    assert_eq!(refund(&stage, &receipt).await, Refunded::Done);
+    stage.clock.advance(Span::from_secs(30));
+    // Keeps the key beyond the receipt.
+    trial.pass(&[], 1).await;
+    stage.wait_until(over_at);
+    stage.gate.sweep().await.expect("the store sweeps");
+    stage.clock.set(over_at.plus_micros(-1));
+    assert_ne!(refund(&stage, &receipt).await, Refunded::Done);
+}
+
 pub async fn a_refund_survives_a_change_of_max(stage: Stage) {
     for algorithm in ["fixed", "sliding"] {
         let trial = trial_of(&stage, algorithm).await;
