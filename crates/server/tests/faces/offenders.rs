@@ -182,11 +182,12 @@ fn top_refreshes_until_it_is_interrupted() {
     assert_eq!((status.code(), counted), (Some(0), 2));
 }
 
-/// On a terminal that `script` (of every Debian) makes; what is typed there reaches the program.
+/// On a terminal that `script` (of every Debian) makes; what is typed there reaches the program, and no
+/// shell in between.
 #[test]
 fn top_gives_the_terminal_back_when_it_is_interrupted() {
     let server = Server::memory();
-    let top = format!("{} top --interval 100ms", env!("CARGO_BIN_EXE_tollgate"));
+    let top = format!("exec {} top --interval 100ms", env!("CARGO_BIN_EXE_tollgate"));
     let mut command = clean("script");
     command.args(["-qec", &top, "/dev/null"]).env("TOLLGATE_SERVER", server.url(""));
     let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
