@@ -159,7 +159,15 @@ async fn respond(
     mut request: Request<Incoming>,
 ) -> Answer {
     let request_id = RequestId::of(request.headers());
-    let mut response = if *request.method() == Method::POST && request.uri().path() == CHECK_PATH {
+    let mut response = if request.headers().get_all(header::HOST).iter().nth(1).is_some() {
+        // Whoever stands before us may have gone by the other one.
+        let body = request.into_body();
+        if !body.is_end_stream() {
+            drain(body).await;
+        }
+        let detail = "this request has two Host headers; send one";
+        Problem::bad_field("Host", detail).render(&request_id).map(Either::Left)
+    } else if *request.method() == Method::POST && request.uri().path() == CHECK_PATH {
         let (parts, mut body) = request.into_parts();
         let answer = answer_check(&app, &parts.headers, &mut body, &request_id).await;
         if answer.is_err() && !body.is_end_stream() {

@@ -20,6 +20,7 @@ mod strict;
 mod tls;
 mod wire;
 
+use std::io::IsTerminal;
 use std::process::ExitCode;
 
 use clap::Parser;
@@ -32,6 +33,7 @@ fn main() -> ExitCode {
     let cli = cli::Cli::parse();
     tracing_subscriber::fmt()
         .with_writer(std::io::stderr)
+        .with_ansi(std::io::stderr().is_terminal())
         .with_max_level(cli.log)
         .with_target(false)
         .init();

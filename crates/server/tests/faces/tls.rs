@@ -271,11 +271,8 @@ fn a_bad_certificate_or_key_ends_the_start_and_says_what_to_do() {
 fn the_configuration_file_can_name_the_files_too() {
     let house = House::new();
     let (cert, key) = (&house.files.certificate, &house.files.key);
-    let config = format!(
-        "[server]\ntls_cert = \"{}\"\ntls_key = \"{}\"\n",
-        cert.display(),
-        key.display()
-    );
+    let config =
+        format!("[server]\ntls_cert = \"{}\"\ntls_key = \"{}\"\n", cert.display(), key.display());
     let server = Setup::memory().config(&config).into_server();
     assert_eq!(house.connect(&server).ask(&get("/healthz")).0, 200);
 }
