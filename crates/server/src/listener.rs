@@ -24,6 +24,7 @@ use crate::body::{drain, lend};
 use crate::http::{CHECK_PATH, GATE_PATH, answer_check, answer_gate};
 use crate::problem::Problem;
 use crate::request_id::{RequestId, X_REQUEST_ID};
+use crate::stall::Impatient;
 use crate::state::App;
 use crate::tls::Tls;
 
@@ -37,7 +38,8 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ListenerLimits {
     pub(crate) max_connections: usize,
-    /// For a TLS handshake, for the head of a request, and between two requests on one connection.
+    /// For a TLS handshake, for the head of a request, between two requests on one connection, and
+    /// for a client to take more of an answer.
     pub(crate) header_time: Duration,
     /// For requests under way when the server is told to stop.
     pub(crate) shutdown_time: Duration,
@@ -143,7 +145,7 @@ impl Connection {
             .header_read_timeout(header_time)
             .max_buf_size(MAX_HEAD_BYTES)
             .max_headers(MAX_HEADERS)
-            .serve_connection(TokioIo::new(stream), service);
+            .serve_connection(TokioIo::new(Impatient::new(stream, header_time)), service);
         if let Err(error) = watcher.watch(connection).await {
             tracing::debug!(%error, "a connection ended early");
         }

@@ -15,6 +15,7 @@ mod metrics;
 mod problem;
 mod request_id;
 mod serve;
+mod stall;
 mod state;
 mod strict;
 mod tls;

@@ -99,7 +99,7 @@ async fn serve(
         ))
     })?;
     let address = listener.local_addr().unwrap_or(address);
-    let access = Access::new(gate.clone(), admin_token, address.ip().is_loopback());
+    let access = Access::new(gate.clone(), admin_token.as_deref(), address.ip().is_loopback());
     let scheme = if tls.is_some() { "https" } else { "http" };
     greet(&format!("{scheme}://{address}"), &shown, &gate, &access);
     let body_limits = |max_bytes| BodyLimits { max_bytes, read_time: config.server.body_timeout.0 };
