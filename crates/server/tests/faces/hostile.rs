@@ -181,12 +181,12 @@ fn the_command_line_follows_nobody_with_its_token() {
         let (mut stream, _) = listener.accept().unwrap();
         let _ = stream.read(&mut [0; 4096]);
         let answer = format!(
-            "HTTP/1.1 307 X\r\nLocation: http://{there}/\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
+            "HTTP/1.1 302 X\r\nLocation: http://{there}/\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
         );
         stream.write_all(answer.as_bytes()).unwrap();
     });
     let mut command = crate::support::command::clean(env!("CARGO_BIN_EXE_tollgate"));
-    command.args(["check", "default", "--server", &format!("http://{here}")]);
+    command.args(["policy", "list", "--server", &format!("http://{here}")]);
     command.env("TOLLGATE_TOKEN", "secret");
     crate::support::Ended::of(command).expect(3);
     answering.join().unwrap();
