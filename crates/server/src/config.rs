@@ -119,7 +119,7 @@ impl Config {
 
     fn parse(text: &str) -> Result<(Self, Vec<Policy>), BadConfig> {
         let mut config: Self =
-            toml::from_str(text).map_err(|error| BadConfig(error.to_string()))?;
+            toml::from_str(text).map_err(|error| BadConfig(placed(text, &error)))?;
         let policies = policies_from_toml(std::mem::take(&mut config.policy));
         let policies = policies.map_err(|invalid| {
             let faults: Vec<_> = invalid.faults.iter().map(ToString::to_string).collect();
@@ -129,9 +129,32 @@ impl Config {
     }
 }
 
+/// What is wrong, and on which line. Not the line itself, which may hold a secret: this ends in logs.
+fn placed(text: &str, error: &toml::de::Error) -> String {
+    let before = error.span().and_then(|span| text.get(..span.start));
+    let message = error.message();
+    match before {
+        Some(before) => format!("line {}: {message}", before.matches('\n').count() + 1),
+        None => message.to_owned(),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_fault_is_placed_and_what_stands_there_is_not_repeated() {
+        for text in [
+            "[server]\n[alerts]\nsecrt = \"whsec-sesame\"",
+            "[server]\n[alerts]\nsecret = \"whsec-sesame",
+            "[server]\n[alerts]\nsecret = whsec-sesame",
+            "[server]\n[store]\nurl = [\"postgres://ada:whsec-sesame@db/toll\"]",
+        ] {
+            let BadConfig(why) = Config::parse(text).unwrap_err();
+            assert!(why.contains("line 3") && !why.contains("sesame"), "{why}");
+        }
+    }
 
     #[test]
     fn an_empty_file_is_all_defaults() {
