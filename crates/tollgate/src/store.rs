@@ -39,10 +39,18 @@ pub(crate) async fn open(url: &str, clock: Option<Arc<dyn Clock>>) -> Result<Sto
             Err(Error::BadStoreUrl("sqlite: needs a path, such as sqlite:tollgate.db".into()))
         }
         Some(path) => Ok(Store::Embedded(Embedded::open(path, clock)?)),
-        None => Err(Error::BadStoreUrl(format!(
-            "{:?} is not a store; use sqlite:PATH, memory: or postgres://USER@HOST/DATABASE",
-            shown_url(url)
-        ))),
+        None => {
+            let meant = match url {
+                "" | "memory" | "sqlite" => String::new(),
+                path if path.contains(':') => String::new(),
+                path => format!("; did you mean sqlite:{path}?"),
+            };
+            Err(Error::BadStoreUrl(format!(
+                "{:?} is not a store{meant} (sqlite:PATH, memory: and postgres://USER@HOST/DATABASE \
+                 are)",
+                shown_url(url)
+            )))
+        }
     }
 }
 

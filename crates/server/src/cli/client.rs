@@ -91,7 +91,9 @@ impl Remote {
             None => request,
         };
         let bad = |error: &dyn std::fmt::Display| {
-            Failure::bad_input(format!("{server} is not a server address ({error})"))
+            Failure::bad_input(format!(
+                "{server:?} is not a server address ({error}); write it as http://127.0.0.1:8080"
+            ))
         };
         let answer = match body {
             Some(body) => agent.run(request.body(body.to_string()).map_err(|error| bad(&error))?),
@@ -99,10 +101,16 @@ impl Remote {
         };
         let unreachable = |error: ureq::Error| match error {
             ureq::Error::BadUri(why) => bad(&why),
-            other => Failure::unreachable(format!(
-                "no answer from {server} ({other}): start one with `tollgate serve`, or name \
-                 another with --server URL"
-            )),
+            other => {
+                let plain = match server.strip_prefix("https://") {
+                    Some(rest) => format!("; if it has no certificate it is http://{rest}"),
+                    None => String::new(),
+                };
+                Failure::unreachable(format!(
+                    "no answer from {server} ({other}): start one with `tollgate serve`, or name \
+                     another with --server URL{plain}"
+                ))
+            }
         };
         let mut answer = answer.map_err(unreachable)?;
         let text = answer.body_mut().read_to_string().map_err(unreachable)?;

@@ -134,14 +134,16 @@ fn apply(file: &PathBuf, remote: &Remote) -> Result<Done, Failure> {
 
 fn read_policies(file: &PathBuf) -> Result<Vec<Policy>, Failure> {
     let shown = file.display();
-    let text = std::fs::read_to_string(file)
-        .map_err(|error| Failure::bad_input(format!("{shown} cannot be read: {error}")))?;
-    let mut table: toml::Table = text
-        .parse()
-        .map_err(|error: toml::de::Error| Failure::bad_input(format!("{shown}: {error}")))?;
+    let text = std::fs::read_to_string(file).map_err(|error| {
+        Failure::bad_input(format!("{shown} cannot be read: {error}; check the path"))
+    })?;
+    let mut table: toml::Table = text.parse().map_err(|error: toml::de::Error| {
+        Failure::bad_input(format!("{shown}: {}", error.to_string().trim_end()))
+    })?;
     let Some(toml::Value::Table(policies)) = table.remove("policy") else {
         return Err(Failure::bad_input(format!(
-            "{shown} has no [policy.NAME] section, so there is nothing to apply"
+            "{shown} has no [policy.NAME] section, so there is nothing to apply; \
+             `tollgate policy show default` shows what one says"
         )));
     };
     policies_from_toml(policies).map_err(|invalid| {
