@@ -41,13 +41,13 @@ pub(crate) async fn open(url: &str, clock: Option<Arc<dyn Clock>>) -> Result<Sto
         Some(path) => Ok(Store::Embedded(Embedded::open(path, clock)?)),
         None => {
             let meant = match url {
-                "" | "memory" | "sqlite" => String::new(),
-                path if path.contains(':') => String::new(),
+                "" => String::new(),
+                "memory" => "; did you mean memory:?".into(),
+                url if url.contains(':') => String::new(),
                 path => format!("; did you mean sqlite:{path}?"),
             };
             Err(Error::BadStoreUrl(format!(
-                "{:?} is not a store{meant} (sqlite:PATH, memory: and postgres://USER@HOST/DATABASE \
-                 are)",
+                "{:?} is not a store: use sqlite:PATH, memory: or postgres://USER@HOST/DATABASE{meant}",
                 shown_url(url)
             )))
         }

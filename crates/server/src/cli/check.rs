@@ -40,7 +40,9 @@ impl CheckArgs {
     fn ask(&self, path: &str) -> Result<Reply, Failure> {
         for (position, (name, _)) in self.subject.iter().enumerate() {
             if self.subject[..position].iter().any(|(earlier, _)| earlier == name) {
-                return Err(Failure::bad_input(format!("attribute {name:?} is given twice")));
+                return Err(Failure::bad_input(format!(
+                    "attribute {name:?} is given twice; give it once"
+                )));
             }
         }
         let subject: Map<_, _> =

@@ -180,7 +180,7 @@ fn seconds(secs: u64) -> String {
 
 /// Tenths below ten seconds, then the two largest units; rounded up, as waits are.
 fn duration(time: SignedDuration) -> String {
-    let tenths = time.as_millis().max(0).unsigned_abs().div_ceil(100);
+    let tenths = time.as_micros().max(0).unsigned_abs().div_ceil(100_000);
     if tenths < 100 && tenths % 10 != 0 {
         return format!("{}.{} s", tenths / 10, tenths % 10);
     }

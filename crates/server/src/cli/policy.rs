@@ -143,7 +143,7 @@ fn read_policies(file: &PathBuf) -> Result<Vec<Policy>, Failure> {
     let Some(toml::Value::Table(policies)) = table.remove("policy") else {
         return Err(Failure::bad_input(format!(
             "{shown} has no [policy.NAME] section, so there is nothing to apply; \
-             `tollgate policy show default` shows what one says"
+             tollgate.example.toml has two"
         )));
     };
     policies_from_toml(policies).map_err(|invalid| {

@@ -33,7 +33,7 @@ fn timeless(text: &str) -> Vec<String> {
 
 /// On a terminal that `script` makes, so wide.
 fn on_a_terminal(server: &Server, columns: u32, env: &[(&str, &str)]) -> String {
-    let command = format!("stty cols {columns}; exec {TOLLGATE} check p");
+    let command = format!("stty rows 40 cols {columns}; exec {TOLLGATE} check p");
     let mut script = clean("script");
     script.args(["-qec", &command, "/dev/null"]).env("TOLLGATE_SERVER", server.url(""));
     script.env("TERM", "xterm").env_remove("NO_COLOR").envs(env.iter().copied());
