@@ -15,6 +15,7 @@ mod client;
 mod mail;
 mod picture;
 mod policy;
+mod show;
 mod slot;
 mod slot_import;
 mod slot_timeline;

@@ -7,6 +7,7 @@ use ureq::http::StatusCode;
 
 use super::client::{Remote, Reply};
 use super::picture::{self, Look};
+use super::show::text;
 use crate::exit::{Done, Failure};
 
 #[derive(Debug, clap::Args)]
@@ -111,13 +112,5 @@ fn print_decision(decision: &Value) {
     }
     if let Some(receipt) = decision["receipt"].as_str() {
         say!("receipt {receipt}");
-    }
-}
-
-pub(crate) fn text(value: &Value) -> String {
-    match value {
-        Value::String(text) => text.clone(),
-        Value::Null => String::new(),
-        other => other.to_string(),
     }
 }

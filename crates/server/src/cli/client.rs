@@ -120,3 +120,26 @@ impl Remote {
         Ok(Reply { status: answer.status(), document })
     }
 }
+
+/// A query string of what was said.
+#[derive(Debug, Default)]
+pub(super) struct Query(Vec<String>);
+
+impl Query {
+    pub(super) fn with(mut self, name: &str, value: Option<&str>) -> Self {
+        self.0.extend(value.map(|value| format!("{name}={}", encode(value))));
+        self
+    }
+
+    pub(super) fn path(&self, path: &str) -> String {
+        if self.0.is_empty() { path.to_owned() } else { format!("{path}?{}", self.0.join("&")) }
+    }
+}
+
+/// Names are plain, but what a person types may not be; a dot alone would be a step in the path.
+pub(super) fn encode(name: &str) -> String {
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"_-:".contains(&byte);
+    name.bytes()
+        .map(|byte| if plain(byte) { char::from(byte).to_string() } else { format!("%{byte:02X}") })
+        .collect()
+}

@@ -13,10 +13,8 @@ use std::io::Write;
 use clap::Subcommand;
 use serde_json::Value;
 
-use super::check::text;
 use super::client::Remote;
-use super::policy::table;
-use super::slot::printable;
+use super::show::{printable, table};
 use crate::exit::{Done, Failure};
 
 #[derive(Debug, Subcommand)]
@@ -98,8 +96,4 @@ fn time(value: &Value) -> String {
 
 fn yes_no(value: &Value) -> String {
     if value.as_bool().unwrap_or(false) { "yes" } else { "no" }.into()
-}
-
-fn plain(value: &Value) -> String {
-    text(value)
 }

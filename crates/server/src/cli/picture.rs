@@ -181,7 +181,7 @@ fn seconds(secs: u64) -> String {
 /// Tenths below ten seconds, then the two largest units; rounded up, as waits are.
 fn duration(time: SignedDuration) -> String {
     let tenths = time.as_micros().max(0).unsigned_abs().div_ceil(100_000);
-    if tenths < 100 && tenths % 10 != 0 {
+    if tenths < 100 && !tenths.is_multiple_of(10) {
         return format!("{}.{} s", tenths / 10, tenths % 10);
     }
     let secs = tenths.div_ceil(10);

@@ -4,9 +4,9 @@ use std::io::Write;
 
 use serde_json::Value;
 
-use super::check::text;
 use super::client::Remote;
 use super::picture::{BLOCKS, bar};
+use super::show::text;
 use super::slot::Interval;
 use crate::exit::{Done, Failure};
 

@@ -6,8 +6,8 @@ use clap::Subcommand;
 use serde_json::json;
 use tollgate::{Scope, Tollgate};
 
-use super::check::text;
 use super::client::Remote;
+use super::show::text;
 use crate::exit::{Done, Failure};
 use crate::serve::open;
 

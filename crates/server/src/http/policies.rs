@@ -94,7 +94,7 @@ pub(crate) async fn get(
     Path(name): Path<String>,
 ) -> Result<Json<PolicyInForce>, Problem> {
     let policy = app.gate.policy(&name).map_err(|error| app.failed(error))?;
-    Ok(Json(PolicyInForce::of(&*policy)))
+    Ok(Json(PolicyInForce::of(&policy)))
 }
 
 /// Makes or replaces a policy. It is in force at the next decision.

@@ -73,9 +73,9 @@ fn a_terminal_gets_blocks_colours_and_as_much_as_fits() {
     let wide = on_a_terminal(&server(), 120, &[]);
     assert!(wide.contains("window  \x1b[32m████████░"), "{wide}");
     assert!(wide.contains("1 of 4 used, 3 remaining, all back in "), "{wide}");
-    let narrow = on_a_terminal(&server(), 40, &[]);
+    let narrow = on_a_terminal(&server(), 50, &[]);
     assert!(
-        narrow.contains("\x1b[32m███░") && narrow.contains("░\x1b[0m  1/4, back in "),
+        narrow.contains("\x1b[32m████") && narrow.contains("░\x1b[0m  1/4, back in "),
         "{narrow}"
     );
     let tiny = on_a_terminal(&server(), 20, &[]);
