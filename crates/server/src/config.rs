@@ -159,7 +159,7 @@ mod tests {
     fn every_fault_of_every_policy_is_listed() {
         let text = r#"
             [policy.a]
-            limits = [{ name = "x", max = -1, per = "0s" }]
+            limits = [{ name = "x", max = -1, per = "0s", algorithm = "slidng" }]
             [policy.b]
             durability = "never"
             limits = [{ name = "x", max = 1, per = "day", timezone = "Mars/Base" }]
@@ -168,6 +168,7 @@ mod tests {
         for place in [
             "policy.a.limits[0].max",
             "policy.a.limits[0].per",
+            "policy.a.limits[0].algorithm",
             "policy.b.durability",
             "policy.b.limits[0].timezone",
         ] {

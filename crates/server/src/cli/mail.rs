@@ -71,8 +71,13 @@ fn list<const COLUMNS: usize>(
         say!("{answer}");
         return;
     }
+    let items = answer[name].as_array().map(Vec::as_slice).unwrap_or_default();
+    if items.is_empty() {
+        say!("no {name} yet");
+        return;
+    }
     let mut table = table(columns.map(|(heading, _, _)| heading));
-    for item in answer[name].as_array().into_iter().flatten() {
+    for item in items {
         table.add_row(columns.map(|(_, member, shown)| printable(&shown(&item[member]))));
     }
     say!("{table}");
