@@ -37,13 +37,13 @@ const GAP: &str = "  ";
 impl Look {
     /// Of standard output.
     pub(super) fn of_stdout() -> Self {
-        let is_set = |name| std::env::var_os(name).is_some_and(|value| !value.is_empty());
         let is_dumb = std::env::var_os("TERM").is_none_or(|term| term == "dumb");
         if !std::io::stdout().is_terminal() || is_dumb {
             return Self { width: WIDTH, glyphs: ASCII, is_coloured: false };
         }
         let width = terminal_size::terminal_size().map_or(WIDTH, |(width, _)| width.0.into());
-        Self { width, glyphs: BLOCKS, is_coloured: !is_set("NO_COLOR") }
+        let is_coloured = std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
+        Self { width, glyphs: BLOCKS, is_coloured }
     }
 
     fn coloured(self, text: &str, colour: &str) -> String {
