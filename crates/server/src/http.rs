@@ -51,10 +51,22 @@ impl App {
 
     /// Maps an error and, if it is the store's, counts it.
     pub(crate) fn failed(&self, error: Error) -> Problem {
-        if matches!(error, Error::Store(_)) {
-            self.metrics.store_error();
+        match error {
+            Error::Store(_) => self.metrics.store_error(),
+            Error::NoSuchPolicy(name) => return self.no_such_policy(&name),
+            _ => {}
         }
         error.into()
+    }
+
+    fn no_such_policy(&self, name: &str) -> Problem {
+        Problem::not_found(match self.gate.similar_policy(name) {
+            Some(similar) => format!("there is no policy {name:?}; did you mean {similar:?}?"),
+            None => format!(
+                "there is no policy {name:?}; `tollgate policy list` shows those in force, \
+                 `tollgate policy apply FILE` adds one"
+            ),
+        })
     }
 }
 

@@ -39,10 +39,18 @@ pub(crate) async fn open(url: &str, clock: Option<Arc<dyn Clock>>) -> Result<Sto
             Err(Error::BadStoreUrl("sqlite: needs a path, such as sqlite:tollgate.db".into()))
         }
         Some(path) => Ok(Store::Embedded(Embedded::open(path, clock)?)),
-        None => Err(Error::BadStoreUrl(format!(
-            "{:?} is not a store; use sqlite:PATH, memory: or postgres://USER@HOST/DATABASE",
-            shown_url(url)
-        ))),
+        None => {
+            let meant = match url {
+                "" => String::new(),
+                "memory" => "; did you mean memory:?".into(),
+                url if url.contains(':') => String::new(),
+                path => format!("; did you mean sqlite:{path}?"),
+            };
+            Err(Error::BadStoreUrl(format!(
+                "{:?} is not a store: use sqlite:PATH, memory: or postgres://USER@HOST/DATABASE{meant}",
+                shown_url(url)
+            )))
+        }
     }
 }
 

@@ -10,9 +10,8 @@ use std::time::Duration;
 use serde_json::Value;
 use tollgate::parse_duration;
 
-use super::check::text;
-use super::client::Remote;
-use super::policy::{encode, table};
+use super::client::{Remote, encode};
+use super::show::{table, text};
 use crate::exit::{Done, Failure};
 
 /// A wider subject is cut, so that a row stays a row.

@@ -132,7 +132,7 @@ pub(crate) async fn windows(
     let mut windows = windows.map_err(|error| app.failed(error))?;
     let next_from = windows.get(MAX_WINDOWS as usize).map(|next| next.starts_at.to_string());
     windows.truncate(MAX_WINDOWS as usize);
-    let policy = app.gate.policy(&config_name)?;
+    let policy = app.gate.policy(&config_name).map_err(|error| app.failed(error))?;
     let per = policy.policy().document().pointer("/limits/0/per");
     Ok(Json(WindowList {
         window_size: per.and_then(|per| per.as_str()).unwrap_or_default().to_owned(),

@@ -262,5 +262,5 @@ async fn cancel(app: &App, event_id: String) -> Result<Json<AuditedSlot>, Proble
 }
 
 fn unknown(event_id: &str) -> Problem {
-    Problem::not_found(format!("event {event_id:?} has no slot"))
+    Problem::not_found(format!("event {event_id:?} has no slot; POST /api/v1/slots gives it one"))
 }

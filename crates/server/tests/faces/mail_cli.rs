@@ -19,6 +19,7 @@ fn json_of(server: &Server, line: &str) -> Value {
 #[test]
 fn mail_tenants_accounts_and_keys_are_run_from_the_command_line() {
     let server = Server::memory();
+    assert_eq!(mail(&server, "tenants list").expect(0).out, "no tenants yet\n");
     assert!(mail(&server, "tenants add acme --name Acme").expect(0).out.contains("made"));
     assert!(mail(&server, "tenants add acme").expect(0).out.contains("changed"));
     assert!(mail(&server, "tenants list").expect(0).out.contains("acme"));

@@ -9,6 +9,7 @@ mod bad_input;
 mod bad_policies;
 mod cli_checks;
 mod cli_failures;
+mod cli_picture;
 mod cli_policies;
 mod cli_slot_import;
 mod cli_slots;

@@ -6,10 +6,9 @@ use std::path::PathBuf;
 use clap::{Subcommand, ValueEnum};
 use serde_json::{Map, Value, json};
 
-use super::{Of, done, list, plain, time};
-use crate::cli::client::Remote;
-use crate::cli::policy::encode;
-use crate::cli::slot::Query;
+use super::{Of, done, list, time};
+use crate::cli::client::{Query, Remote, encode};
+use crate::cli::show::text;
 use crate::exit::{Done, Failure};
 
 #[derive(Debug, Subcommand)]
@@ -117,16 +116,16 @@ pub(super) fn run(command: &AccountCommand) -> Result<Done, Failure> {
             let path = Query::default().with("tenant_id", of.tenant.as_deref()).path("/accounts");
             let answer = remote.get(&path)?.success()?;
             let columns = [
-                ("tenant", "tenant_id", plain as fn(&Value) -> String),
-                ("account", "id", plain),
-                ("host", "host", plain),
-                ("port", "port", plain),
-                ("user", "user", plain),
-                ("tls", "tls", plain),
+                ("tenant", "tenant_id", text as fn(&Value) -> String),
+                ("account", "id", text),
+                ("host", "host", text),
+                ("port", "port", text),
+                ("user", "user", text),
+                ("tls", "tls", text),
                 ("minute", "limit_per_minute", limit),
                 ("hour", "limit_per_hour", limit),
                 ("day", "limit_per_day", limit),
-                ("over it", "limit_behavior", plain),
+                ("over it", "limit_behavior", text),
                 ("resumes", "resume_ts", time),
             ];
             list(remote, &answer, "accounts", columns);
@@ -143,7 +142,7 @@ pub(super) fn run(command: &AccountCommand) -> Result<Done, Failure> {
 }
 
 fn limit(value: &Value) -> String {
-    if value.is_null() { "-".into() } else { plain(value) }
+    if value.is_null() { "-".into() } else { text(value) }
 }
 
 fn add(args: &AddArgs) -> Result<Done, Failure> {
