@@ -174,6 +174,26 @@ fn the_third_of_two_connections_waits_until_one_closes() {
 }
 
 #[test]
+fn a_client_that_reads_no_answers_loses_its_place() {
+    let config = "[server]\nheader_timeout = \"1s\"\nmax_connections = 1";
+    let server = Setup::memory().config(config).into_server();
+    let greedy = Raw::connect(&server);
+    greedy.0.set_write_timeout(Some(Duration::from_millis(500))).unwrap();
+    // Far more than all buffers between us hold, asked for and never read.
+    let ask = get("/openapi.json");
+    let mut sink = &greedy.0;
+    for _ in 0..2_000 {
+        if std::io::Write::write_all(&mut sink, ask.as_bytes()).is_err() {
+            break;
+        }
+    }
+    let mut next = Raw::connect(&server);
+    next.send(get("/healthz"));
+    assert_eq!(next.reply().status, 200);
+    drop(greedy);
+}
+
+#[test]
 fn a_body_limit_of_the_configuration_holds() {
     let server = server("[server]\nmax_body_bytes = 100");
     let mut raw = Raw::connect(&server);
