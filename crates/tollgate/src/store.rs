@@ -34,7 +34,7 @@ pub(crate) async fn open(url: &str, clock: Option<Arc<dyn Clock>>) -> Result<Sto
     if url == "memory:" {
         return Ok(Store::Embedded(Embedded::memory(clock)?));
     }
-    match url.strip_prefix("sqlite:") {
+    match sqlite_path(url) {
         Some("") => {
             Err(Error::BadStoreUrl("sqlite: needs a path, such as sqlite:tollgate.db".into()))
         }
@@ -52,6 +52,13 @@ pub(crate) async fn open(url: &str, clock: Option<Arc<dyn Clock>>) -> Result<Sto
             )))
         }
     }
+}
+
+/// The file that a store's URL names, if it names one. `sqlite://PATH` is `sqlite:PATH`: a path in
+/// the root folder is what nobody means by it, and `sqlite:///PATH` still begins there.
+pub fn sqlite_path(url: &str) -> Option<&str> {
+    let path = url.strip_prefix("sqlite:")?;
+    Some(path.strip_prefix("//").unwrap_or(path))
 }
 
 /// A store's URL as it may be shown: without what only its owner may know.
@@ -285,7 +292,7 @@ impl Store {
 
 #[cfg(test)]
 mod tests {
-    use super::shown_url;
+    use super::{shown_url, sqlite_path};
 
     #[test]
     fn a_shown_url_has_no_password() {
@@ -297,6 +304,21 @@ mod tests {
             ("postgres://db/x?user=a&password=s3cret&lanes=2", "postgres://db/x?user=a&lanes=2"),
         ] {
             assert_eq!(shown_url(url), shown);
+        }
+    }
+
+    #[test]
+    fn a_file_may_be_named_with_slashes_and_without() {
+        for (url, path) in [
+            ("sqlite:counts.db", Some("counts.db")),
+            ("sqlite://counts.db", Some("counts.db")),
+            ("sqlite:/var/lib/counts.db", Some("/var/lib/counts.db")),
+            ("sqlite:///var/lib/counts.db", Some("/var/lib/counts.db")),
+            ("sqlite:", Some("")),
+            ("sqlite://", Some("")),
+            ("memory:", None),
+        ] {
+            assert_eq!(sqlite_path(url), path, "{url}");
         }
     }
 }

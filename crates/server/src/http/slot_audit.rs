@@ -118,7 +118,7 @@ impl Window {
 /// The windows of a config and how full they are; empty ones are left out.
 #[utoipa::path(get, path = "/api/v1/windows", tag = "slots", params(query::WindowQuery),
     responses((status = 200, body = WindowList), schema::BadInput, schema::NotFound,
-        schema::NotASchedule, schema::StoreDown, schema::NoAccess))]
+        schema::StoreDown, schema::NoAccess))]
 pub(crate) async fn windows(
     State(app): State<Arc<App>>,
     query: Result<Query<query::WindowQuery>, QueryRejection>,

@@ -40,6 +40,14 @@ fn mail_tenants_accounts_and_keys_are_run_from_the_command_line() {
     ] {
         assert_eq!(account[name], value, "{name}");
     }
+    // Who names no id means the user, or the server.
+    for (flags, id) in
+        [("--host h.example.com --user bob@example.com", "bob@example.com"), ("--host h", "h")]
+    {
+        let added = mail(&server, &format!("accounts add --tenant acme {flags}")).expect(0);
+        assert!(added.out.contains(&format!("account {id} is")), "{added:?}");
+        mail(&server, &format!("accounts delete {id} --tenant acme")).expect(0);
+    }
     let table = mail(&server, "accounts list").expect(0).out;
     assert!(table.contains("primary") && !table.contains("a-secret"), "{table}");
     let made =

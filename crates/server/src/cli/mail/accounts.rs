@@ -55,8 +55,8 @@ enum Tls {
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct AddArgs {
-    /// Unique within its tenant
-    id: String,
+    /// Unique within its tenant (default: the user, or else the host)
+    id: Option<String>,
     #[command(flatten)]
     of: Of,
     /// The SMTP server
@@ -147,10 +147,14 @@ fn limit(value: &Value) -> String {
 
 fn add(args: &AddArgs) -> Result<Done, Failure> {
     let answer = args.remote.post("/account", &args.body()?)?.success()?;
-    Ok(done(&args.remote, &answer, &format!("account {} is in force", args.id)))
+    Ok(done(&args.remote, &answer, &format!("account {} is in force", args.id())))
 }
 
 impl AddArgs {
+    fn id(&self) -> &str {
+        self.id.as_deref().or(self.user.as_deref()).unwrap_or(&self.host)
+    }
+
     /// Only what was said.
     fn body(&self) -> Result<Value, Failure> {
         let root_cert = self.root_cert.as_ref().map(|path| {
@@ -159,7 +163,7 @@ impl AddArgs {
             })
         });
         let members = [
-            ("id", json!(self.id)),
+            ("id", json!(self.id())),
             ("tenant_id", json!(self.of.tenant)),
             ("host", json!(self.host)),
             ("port", json!(self.port)),
