@@ -6,6 +6,7 @@ use axum::extract::{Request, State};
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::middleware::Next;
 use axum::response::Response;
+use sha2::{Digest, Sha256};
 use subtle::ConstantTimeEq;
 use tollgate::{Bearer, Scope, Tollgate};
 
@@ -24,14 +25,15 @@ pub(crate) struct Caller {
 #[derive(Debug)]
 pub(crate) struct Access {
     gate: Tollgate,
-    /// From the environment: an admin from the start.
-    admin_token: Option<String>,
+    /// The hash of the environment's: an admin from the start. Hashes are of one length, so the
+    /// time of a comparison does not tell the token's.
+    admin_token: Option<[u8; 32]>,
     loopback: bool,
 }
 
 impl Access {
     pub(crate) fn new(gate: Tollgate, admin_token: Option<String>, loopback: bool) -> Self {
-        Self { gate, admin_token, loopback }
+        Self { gate, admin_token: admin_token.as_deref().map(hashed), loopback }
     }
 
     /// Whether anybody may do anything: a loopback address and no token anywhere.
@@ -104,35 +106,62 @@ impl Access {
     fn bearer(&self, token: &str) -> Option<Bearer> {
         let from_environment = self
             .admin_token
-            .as_ref()
-            .filter(|admin| bool::from(admin.as_bytes().ct_eq(token.as_bytes())))
+            .filter(|admin| bool::from(admin.ct_eq(&hashed(token))))
             .map(|_| Bearer { name: "admin".into(), scope: Scope::Admin });
         from_environment.or_else(|| self.gate.bearer(token))
     }
 }
 
+fn hashed(token: &str) -> [u8; 32] {
+    Sha256::digest(token.as_bytes()).into()
+}
+
 /// While no token is asked for, a web page of another site must not act through the browser of
 /// somebody on this machine. Browsers say where a page came from; other clients say nothing.
+///
+/// A site whose name was made to point at this machine is same-origin to the browser and says no
+/// `Origin` when it reads: its name is in `Host`.
 fn refuse_other_sites(headers: &HeaderMap) -> Result<(), Problem> {
-    let Some(origin) = headers.get(header::ORIGIN) else { return Ok(()) };
-    let authority = origin.to_str().ok().and_then(|origin| origin.split_once("://"));
-    if authority.is_some_and(|(_, authority)| is_loopback(authority)) {
+    let is_ours = match headers.get(header::ORIGIN) {
+        None => true,
+        Some(origin) => {
+            let authority = origin.to_str().ok().and_then(|origin| origin.split_once("://"));
+            authority.is_some_and(|(_, authority)| is_loopback(authority))
+        }
+    };
+    let host = headers.get(header::HOST).map(HeaderValue::to_str);
+    let is_called_ours = match host {
+        None => true,
+        Some(host) => host.is_ok_and(|host| is_loopback(host) || !is_of_a_domain(host)),
+    };
+    if is_ours && is_called_ours {
         return Ok(());
     }
     Err(Problem::new(
         StatusCode::FORBIDDEN,
         "urn:tollgate:other-site",
-        "without a token this server answers only to this machine itself, not to pages of other \
-         sites; make one with `tollgate token create --scope admin`",
+        "without a token this server answers only to this machine itself, not to pages or \
+         names of other sites; make one with `tollgate token create --scope admin`",
     ))
 }
 
 fn is_loopback(authority: &str) -> bool {
-    let host = match authority.strip_prefix('[') {
+    let host = host_of(authority);
+    host.eq_ignore_ascii_case("localhost")
+        || host.parse().is_ok_and(|ip: std::net::IpAddr| ip.is_loopback())
+}
+
+/// A name that somebody on the internet could own. One without a dot is of this network.
+fn is_of_a_domain(authority: &str) -> bool {
+    let host = host_of(authority);
+    host.contains('.') && host.parse::<std::net::IpAddr>().is_err()
+}
+
+fn host_of(authority: &str) -> &str {
+    match authority.strip_prefix('[') {
         Some(rest) => rest.split_once(']').map_or(rest, |(host, _)| host),
         None => authority.split_once(':').map_or(authority, |(host, _)| host),
-    };
-    host == "localhost" || host.parse().is_ok_and(|ip: std::net::IpAddr| ip.is_loopback())
+    }
 }
 
 pub(crate) fn token_of(headers: &HeaderMap) -> Option<&str> {

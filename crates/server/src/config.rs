@@ -3,7 +3,7 @@
 mod mail;
 
 use std::fmt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use serde::Deserialize;
@@ -29,6 +29,9 @@ pub(crate) struct Config {
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct Server {
     pub(crate) listen: String,
+    /// PEM files; both or neither.
+    pub(crate) tls_cert: Option<PathBuf>,
+    pub(crate) tls_key: Option<PathBuf>,
     pub(crate) max_connections: Count,
     pub(crate) max_body_bytes: Count,
     pub(crate) max_batch_body_bytes: Count,
@@ -47,6 +50,8 @@ impl Default for Server {
     fn default() -> Self {
         Self {
             listen: "127.0.0.1:8080".into(),
+            tls_cert: None,
+            tls_key: None,
             max_connections: Count(16_384),
             max_body_bytes: Count(256 << 10),
             max_batch_body_bytes: Count(1 << 20),

@@ -14,9 +14,10 @@ use http_body_util::{Either, Full};
 use hyper::body::{Body as _, Incoming};
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
-use hyper_util::server::graceful::GracefulShutdown;
+use hyper_util::server::graceful::{GracefulShutdown, Watcher};
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::Semaphore;
+use tokio::sync::{Semaphore, watch};
 use tower::ServiceExt;
 
 use crate::body::{drain, lend};
@@ -24,6 +25,7 @@ use crate::http::{CHECK_PATH, GATE_PATH, answer_check, answer_gate};
 use crate::problem::Problem;
 use crate::request_id::{RequestId, X_REQUEST_ID};
 use crate::state::App;
+use crate::tls::Tls;
 
 /// A request's head may take this many bytes and lines.
 const MAX_HEAD_BYTES: usize = 64 << 10;
@@ -35,7 +37,7 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ListenerLimits {
     pub(crate) max_connections: usize,
-    /// For the head of a request, and between two requests on one connection.
+    /// For a TLS handshake, for the head of a request, and between two requests on one connection.
     pub(crate) header_time: Duration,
     /// For requests under way when the server is told to stop.
     pub(crate) shutdown_time: Duration,
@@ -46,9 +48,11 @@ pub(crate) async fn serve(
     listener: TcpListener,
     app: Arc<App>,
     limits: ListenerLimits,
+    tls: Option<Arc<Tls>>,
     stop: impl Future<Output = ()>,
 ) {
     let router = crate::http::router(app.clone());
+    let (running, stopping) = watch::channel(());
     let places = Arc::new(Semaphore::new(limits.max_connections));
     let graceful = GracefulShutdown::new();
     let mut stop = std::pin::pin!(stop);
@@ -69,39 +73,78 @@ pub(crate) async fn serve(
             },
             () = &mut stop => break,
         };
-        let connection = connection((stream, peer), app.clone(), router.clone(), limits, &graceful);
+        let _ = stream.set_nodelay(true);
+        let connection = Connection {
+            app: app.clone(),
+            router: router.clone(),
+            peer,
+            header_time: limits.header_time,
+            watcher: graceful.watcher(),
+        };
+        let (tls, stopping) = (tls.clone(), stopping.clone());
         tokio::spawn(async move {
-            connection.await;
+            match tls {
+                None => connection.answer(stream).await,
+                Some(tls) => {
+                    if let Some(stream) = secured(&tls, stream, limits.header_time, stopping).await
+                    {
+                        connection.answer(stream).await;
+                    }
+                }
+            }
             drop(place);
         });
     }
-    drop(listener);
+    drop((listener, running));
     if tokio::time::timeout(limits.shutdown_time, graceful.shutdown()).await.is_err() {
         tracing::warn!("some requests did not finish in time and were cut off");
     }
 }
 
-fn connection(
-    (stream, peer): (TcpStream, IpAddr),
+/// The stream behind a handshake. One that takes too long, fails, or is overtaken by the server's
+/// stop ends here.
+async fn secured(
+    tls: &Tls,
+    stream: TcpStream,
+    within: Duration,
+    mut stopping: watch::Receiver<()>,
+) -> Option<impl AsyncRead + AsyncWrite + Unpin + Send + 'static> {
+    let handshake = tokio::time::timeout(within, tls.handshake(stream));
+    let done = tokio::select! {
+        done = handshake => done,
+        _ = stopping.changed() => return None,
+    };
+    match done {
+        Ok(Ok(stream)) => return Some(stream),
+        Ok(Err(error)) => tracing::debug!(%error, "a TLS handshake failed"),
+        Err(_) => tracing::debug!("a TLS handshake took too long"),
+    }
+    None
+}
+
+/// What answers the requests of one client.
+struct Connection {
     app: Arc<App>,
     router: Router,
-    limits: ListenerLimits,
-    graceful: &GracefulShutdown,
-) -> impl Future<Output = ()> + use<> {
-    let _ = stream.set_nodelay(true);
-    let service = service_fn(move |request| {
-        let (app, router) = (app.clone(), router.clone());
-        async move { Ok::<_, Infallible>(respond(app, router, peer, request).await) }
-    });
-    let connection = hyper::server::conn::http1::Builder::new()
-        .timer(TokioTimer::new())
-        .header_read_timeout(limits.header_time)
-        .max_buf_size(MAX_HEAD_BYTES)
-        .max_headers(MAX_HEADERS)
-        .serve_connection(TokioIo::new(stream), service);
-    let connection = graceful.watch(connection);
-    async move {
-        if let Err(error) = connection.await {
+    peer: IpAddr,
+    header_time: Duration,
+    watcher: Watcher,
+}
+
+impl Connection {
+    async fn answer(self, stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static) {
+        let Self { app, router, peer, header_time, watcher } = self;
+        let service = service_fn(move |request| {
+            let (app, router) = (app.clone(), router.clone());
+            async move { Ok::<_, Infallible>(respond(app, router, peer, request).await) }
+        });
+        let connection = hyper::server::conn::http1::Builder::new()
+            .timer(TokioTimer::new())
+            .header_read_timeout(header_time)
+            .max_buf_size(MAX_HEAD_BYTES)
+            .max_headers(MAX_HEADERS)
+            .serve_connection(TokioIo::new(stream), service);
+        if let Err(error) = watcher.watch(connection).await {
             tracing::debug!(%error, "a connection ended early");
         }
     }

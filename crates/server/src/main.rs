@@ -17,6 +17,7 @@ mod request_id;
 mod serve;
 mod state;
 mod strict;
+mod tls;
 mod wire;
 
 use std::process::ExitCode;

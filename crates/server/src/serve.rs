@@ -17,6 +17,7 @@ use crate::forward_auth::ForwardAuth;
 use crate::listener::{self, ListenerLimits};
 use crate::metrics::Metrics;
 use crate::state::App;
+use crate::tls::{Tls, TlsFiles};
 
 /// Arguments of `serve`; they go before the file.
 #[derive(Debug, clap::Args)]
@@ -30,6 +31,12 @@ pub(crate) struct ServeArgs {
     /// A TOML file with settings and policies
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
+    /// Speak TLS with this certificate chain (PEM); read again on SIGHUP
+    #[arg(long, value_name = "FILE")]
+    tls_cert: Option<PathBuf>,
+    /// The certificate's private key (PEM)
+    #[arg(long, value_name = "FILE")]
+    tls_key: Option<PathBuf>,
 }
 
 /// The policy made at the first start, so that there is something to try.
@@ -47,23 +54,32 @@ pub(crate) fn run(args: ServeArgs) -> Result<(), Failure> {
         let file = args.config.as_deref().unwrap_or(Path::new("")).display();
         Failure::bad_input(format!("{file}: {why}"))
     })?;
+    let server = &mut config.server;
+    let tls = TlsFiles::of(
+        args.tls_cert.or(server.tls_cert.take()),
+        args.tls_key.or(server.tls_key.take()),
+    )?;
+    let tls = tls.map(Tls::open).transpose()?.map(Arc::new);
     let store = args.store.unwrap_or_else(|| config.store.url.clone());
     let listen = args.listen.unwrap_or_else(|| config.server.listen.clone());
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .build()
         .map_err(|error| Failure::unreachable(format!("the runtime did not start: {error}")))?;
-    runtime.block_on(serve(&config, forward_auth, &policies, &store, &listen))
+    runtime.block_on(serve(&config, tls, forward_auth, &policies, (&store, &listen)))
 }
 
 async fn serve(
     config: &Config,
+    tls: Option<Arc<Tls>>,
     forward_auth: ForwardAuth,
     policies: &[Policy],
-    store: &str,
-    listen: &str,
+    (store, listen): (&str, &str),
 ) -> Result<(), Failure> {
     let told_to_stop = told_to_stop()?;
+    if let Some(tls) = &tls {
+        tls.reload_on_hangup()?;
+    }
     let admin_token = std::env::var("TOLLGATE_ADMIN_TOKEN").ok().filter(|token| !token.is_empty());
     let gate = Tollgate::open(store).await?;
     let shown = tollgate::shown_url(store);
@@ -84,7 +100,8 @@ async fn serve(
     })?;
     let address = listener.local_addr().unwrap_or(address);
     let access = Access::new(gate.clone(), admin_token, address.ip().is_loopback());
-    greet(address, &shown, &gate, &access);
+    let scheme = if tls.is_some() { "https" } else { "http" };
+    greet(&format!("{scheme}://{address}"), &shown, &gate, &access);
     let body_limits = |max_bytes| BodyLimits { max_bytes, read_time: config.server.body_timeout.0 };
     let metrics = Metrics::new(gate.clone());
     let watching = Watching::start(&gate, &config.alerts, &metrics.alerts)?;
@@ -107,7 +124,7 @@ async fn serve(
         shutdown_time: config.server.shutdown_timeout.0,
     };
     let relay = mail.start();
-    listener::serve(listener, app, limits, told_to_stop).await;
+    listener::serve(listener, app, limits, tls, told_to_stop).await;
     watching.stop().await;
     // Messages that are being sent at this moment end first: what came of them is worth knowing.
     relay.stop().await;
@@ -141,10 +158,10 @@ async fn put_in_force(gate: &Tollgate, policies: &[Policy]) -> Result<(), Error>
 }
 
 /// Says what was done, and what to do next.
-fn greet(address: SocketAddr, store: &str, gate: &Tollgate, access: &Access) {
+fn greet(url: &str, store: &str, gate: &Tollgate, access: &Access) {
     let names: Vec<_> =
         gate.policies().iter().map(|policy| policy.policy().name().to_owned()).collect();
-    println!("tollgate listens on http://{address}, store {store}, policies: {}", names.join(", "));
+    println!("tollgate listens on {url}, store {store}, policies: {}", names.join(", "));
     if access.is_open() {
         println!("open to everybody on this machine: no token was made yet");
     }
@@ -155,9 +172,9 @@ fn greet(address: SocketAddr, store: &str, gate: &Tollgate, access: &Access) {
     match gate.policies().iter().find(|policy| needs_nothing(policy)) {
         Some(policy) => {
             let body = format!("{{\"policy\":\"{}\",\"subject\":{{}}}}", policy.policy().name());
-            println!("try a check:\n\ncurl -i http://{address}/api/v1/check{token} -d '{body}'\n");
+            println!("try a check:\n\ncurl -i {url}/api/v1/check{token} -d '{body}'\n");
         }
-        None => println!("see what it can do:\n\ncurl http://{address}/openapi.json\n"),
+        None => println!("see what it can do:\n\ncurl {url}/openapi.json\n"),
     }
 }
 

@@ -43,6 +43,7 @@ pub(crate) fn open(place: &Place) -> Result<Connection, StoreError> {
     let mut connection = match place {
         Place::Memory => Connection::open_in_memory().map_err(fail)?,
         Place::File(path) => {
+            create_private(path);
             let flags = OpenFlags::SQLITE_OPEN_READ_WRITE
                 | OpenFlags::SQLITE_OPEN_CREATE
                 | OpenFlags::SQLITE_OPEN_NO_MUTEX;
@@ -63,6 +64,17 @@ pub(crate) fn open(place: &Place) -> Result<Connection, StoreError> {
     }
     connection.set_prepared_statement_cache_capacity(64);
     Ok(connection)
+}
+
+/// Makes a file that only its owner reads, whatever the umask: the store's secret is in it. SQLite
+/// gives its log the same mode. A file that is there keeps the mode it was given, and why one
+/// cannot be made is SQLite's to say.
+fn create_private(path: &Path) {
+    let mut options = std::fs::OpenOptions::new();
+    options.write(true).create_new(true);
+    #[cfg(unix)]
+    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
+    drop(options.open(path));
 }
 
 fn refuse_foreign(connection: &Connection, path: &Path) -> Result<(), StoreError> {

@@ -16,6 +16,7 @@ mod programs;
 mod proxy;
 mod watcher;
 
+pub use certificates::Certificates;
 pub use pgbouncer::PgBouncer;
 pub use postgres::{Postgres, Settings};
 pub use proxy::{Moment, Proxy};

@@ -72,6 +72,7 @@ impl Sqlite {
         };
         let extension = store.extension().map_or("db".into(), |it| it.to_string_lossy());
         let path = crate::secrets::beside(store, "-mail", &extension);
+        create_private(&path);
         let mut writing = connect(&path)?;
         migrate(&mut writing, Some(&path))?;
         let reading = connect(&path)?;
@@ -151,6 +152,16 @@ impl Drop for Sqlite {
     fn drop(&mut self) {
         self.close();
     }
+}
+
+/// Makes a file that only its owner reads, whatever the umask: messages are in it, and sealed
+/// passwords. SQLite gives its log and index the same mode.
+fn create_private(path: &Path) {
+    let mut options = std::fs::OpenOptions::new();
+    options.write(true).create_new(true);
+    #[cfg(unix)]
+    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
+    drop(options.open(path));
 }
 
 fn connect(path: &Path) -> Result<Connection, MailError> {

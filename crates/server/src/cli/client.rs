@@ -1,9 +1,11 @@
 //! Calls to a running server.
 
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use serde_json::Value;
 use ureq::http::StatusCode;
+use ureq::tls::{PemItem, RootCerts, TlsConfig, parse_pem};
 
 use crate::exit::Failure;
 
@@ -24,6 +26,9 @@ pub(crate) struct Remote {
     /// The token to show it
     #[arg(long, value_name = "TOKEN", env = "TOLLGATE_TOKEN", hide_env_values = true)]
     token: Option<String>,
+    /// Trust only the authorities in this PEM file when the server speaks https (default: Mozilla's)
+    #[arg(long, value_name = "FILE", env = "TOLLGATE_CA_FILE")]
+    ca_file: Option<PathBuf>,
     /// Print the server's answer as JSON, for programs
     #[arg(long)]
     pub(crate) json: bool,
@@ -79,8 +84,16 @@ impl Remote {
 
     fn call(&self, method: &str, path: &str, body: Option<&Value>) -> Result<Reply, Failure> {
         let server = self.server.trim_end_matches('/');
-        let config =
-            ureq::Agent::config_builder().timeout_global(Some(TIMEOUT)).http_status_as_error(false);
+        let config = ureq::Agent::config_builder()
+            .timeout_global(Some(TIMEOUT))
+            .http_status_as_error(false)
+            // A token is for the server it was given for, not for where that one points.
+            .max_redirects(0)
+            .max_redirects_will_error(false);
+        let config = match &self.ca_file {
+            Some(path) => config.tls_config(trusting(path)?),
+            None => config,
+        };
         let agent: ureq::Agent = config.build().into();
         let request = ureq::http::Request::builder()
             .method(method)
@@ -99,6 +112,10 @@ impl Remote {
         };
         let unreachable = |error: ureq::Error| match error {
             ureq::Error::BadUri(why) => bad(&why),
+            other if is_about_certificates(&other) => Failure::unreachable(format!(
+                "{server} could not show a certificate that is trusted ({other}): name the \
+                 authority that signed it with --ca-file FILE, and call the server by a name in it"
+            )),
             other => Failure::unreachable(format!(
                 "no answer from {server} ({other}): start one with `tollgate serve`, or name \
                  another with --server URL"
@@ -111,4 +128,35 @@ impl Remote {
         })?;
         Ok(Reply { status: answer.status(), document })
     }
+}
+
+/// Trusts the authorities in a file and no others.
+fn trusting(path: &Path) -> Result<TlsConfig, Failure> {
+    let unusable = |why: &dyn std::fmt::Display| {
+        let path = path.display();
+        Failure::bad_input(format!("--ca-file {path}: {why}; give certificates in PEM"))
+    };
+    let text = std::fs::read(path).map_err(|error| unusable(&error))?;
+    let items = parse_pem(&text).collect::<Result<Vec<_>, _>>();
+    let certificates: Vec<_> = items
+        .map_err(|error| unusable(&error))?
+        .into_iter()
+        .filter_map(|item| match item {
+            PemItem::Certificate(certificate) => Some(certificate),
+            _ => None,
+        })
+        .collect();
+    if certificates.is_empty() {
+        return Err(unusable(&"it holds no certificate"));
+    }
+    Ok(TlsConfig::builder().root_certs(RootCerts::from(certificates)).build())
+}
+
+fn is_about_certificates(error: &ureq::Error) -> bool {
+    let tls = match error {
+        ureq::Error::Rustls(error) => Some(error),
+        ureq::Error::Io(error) => error.get_ref().and_then(|error| error.downcast_ref()),
+        _ => None,
+    };
+    matches!(tls, Some(rustls::Error::InvalidCertificate(_)))
 }

@@ -57,11 +57,16 @@ pub(super) fn output(command: &mut Command, input: &str) -> Output {
 
 /// Writes a file that the servers may read, whatever our umask says.
 pub(super) fn write(file: &Path, text: &str) {
-    let written = std::fs::write(file, text).and_then(|()| match ids() {
-        Some(Ids { user, group }) => std::os::unix::fs::chown(file, Some(user), Some(group)),
-        None => Ok(()),
-    });
-    written.unwrap_or_else(|error| panic!("{} is not written: {error}", file.display()));
+    std::fs::write(file, text)
+        .unwrap_or_else(|error| panic!("{} is not written: {error}", file.display()));
+    give(file);
+}
+
+/// Makes a file or folder the servers' own.
+pub(super) fn give(file: &Path) {
+    let Some(Ids { user, group }) = ids() else { return };
+    std::os::unix::fs::chown(file, Some(user), Some(group))
+        .unwrap_or_else(|error| panic!("{} is not given away: {error}", file.display()));
 }
 
 #[derive(Clone, Copy)]

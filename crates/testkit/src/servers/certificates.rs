@@ -1,7 +1,7 @@
 //! A certificate authority for one server, and the server's certificate, made by `openssl`.
 
 use std::os::unix::fs::PermissionsExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use super::{account, programs};
 
@@ -11,6 +11,26 @@ pub(super) const KEY: &str = "server.key";
 
 const EXTENSIONS: &str = "server.ext";
 const DAYS: &str = "2";
+
+/// Where the files are, for a server that is not one of ours.
+#[derive(Clone, Debug)]
+pub struct Certificates {
+    pub authority: PathBuf,
+    pub certificate: PathBuf,
+    pub key: PathBuf,
+}
+
+impl Certificates {
+    /// Makes a new authority and a certificate for `localhost` and `127.0.0.1` in this folder,
+    /// over what was there. If we are root the folder becomes somebody else's, as servers' are.
+    pub fn make(folder: &Path) -> Self {
+        account::give(folder);
+        make(folder);
+        let [authority, certificate, key] =
+            [AUTHORITY, CERTIFICATE, KEY].map(|name| folder.join(name));
+        Self { authority, certificate, key }
+    }
+}
 
 /// Writes them into the folder. The certificate is for `localhost` and `127.0.0.1`.
 pub(super) fn make(folder: &Path) {

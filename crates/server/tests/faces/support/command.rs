@@ -22,6 +22,7 @@ pub(crate) fn clean(program: &str) -> Command {
         "TOLLGATE_ADMIN_TOKEN",
         "TOLLGATE_TOKEN",
         "TOLLGATE_SERVER",
+        "TOLLGATE_CA_FILE",
         "TOLLGATE_LOG",
         "TOLLGATE_MAIL_KEY",
         "TOLLGATE_TENANT",

@@ -134,8 +134,8 @@ impl Server {
                 return Some(Err(server.said()));
             }
             let said = server.stdout.lock().unwrap();
-            let line = said.lines().find(|line| line.starts_with("tollgate listens on http://"))?;
-            let (_, rest) = line.split_once("http://")?;
+            let line = said.lines().find(|line| line.starts_with("tollgate listens on http"))?;
+            let (_, rest) = line.split_once("://")?;
             // A line that is not complete has no comma yet.
             rest.split_once(',').map(|(address, _)| Ok(address.to_owned()))
         });
@@ -158,7 +158,11 @@ impl Server {
 
     /// Sends a signal once the server watches for it.
     pub(crate) fn signal(&self, name: &str) {
-        let number = if name == "INT" { 2 } else { 15 };
+        let number = match name {
+            "HUP" => 1,
+            "INT" => 2,
+            _ => 15,
+        };
         let status = format!("/proc/{}/status", self.id());
         eventually("the signal is watched for", || {
             let Ok(status) = std::fs::read_to_string(&status) else { return Some(()) };
