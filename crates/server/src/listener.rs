@@ -2,14 +2,17 @@
 //!
 //! Checks and what proxies ask go straight to their handlers; everything else goes through the router.
 
+mod unread;
+
 use std::convert::Infallible;
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use axum::Router;
 use axum::body::{Body, Bytes};
-use axum::http::{Method, Request, Response, StatusCode, header};
+use axum::http::{HeaderValue, Method, Request, Response, StatusCode, header};
 use http_body_util::{Either, Full};
 use hyper::body::{Body as _, Incoming};
 use hyper::service::service_fn;
@@ -26,12 +29,16 @@ use crate::problem::Problem;
 use crate::request_id::{RequestId, X_REQUEST_ID};
 use crate::state::App;
 use crate::tls::Tls;
+use unread::Unread;
 
 /// A request's head may take this many bytes and lines.
 const MAX_HEAD_BYTES: usize = 64 << 10;
 const MAX_HEADERS: usize = 100;
 /// After an error in accepting (too many open files, say) there is no use in trying at once.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+/// Told to stop, the server answers whoever asks within this, and says that it is the last answer.
+const LAST_CALL: Duration = Duration::from_millis(300);
+const LAST_CALL_POLL: Duration = Duration::from_millis(5);
 
 /// Bounds on connections.
 #[derive(Clone, Copy, Debug)]
@@ -39,6 +46,8 @@ pub(crate) struct ListenerLimits {
     pub(crate) max_connections: usize,
     /// For a TLS handshake, for the head of a request, and between two requests on one connection.
     pub(crate) header_time: Duration,
+    /// For a piece of an answer to be taken by its reader.
+    pub(crate) write_time: Duration,
     /// For requests under way when the server is told to stop.
     pub(crate) shutdown_time: Duration,
 }
@@ -53,32 +62,18 @@ pub(crate) async fn serve(
 ) {
     let router = crate::http::router(app.clone());
     let (running, stopping) = watch::channel(());
+    let last_call = Arc::new(AtomicBool::new(false));
     let places = Arc::new(Semaphore::new(limits.max_connections));
     let graceful = GracefulShutdown::new();
     let mut stop = std::pin::pin!(stop);
-    loop {
-        // Beyond the limit nobody is accepted: they wait in the system's queue.
-        let accepted = async {
-            let place = places.clone().acquire_owned().await;
-            (place, listener.accept().await)
-        };
-        let (place, stream, peer) = tokio::select! {
-            (place, accepted) = accepted => match accepted {
-                Ok((stream, peer)) => (place, stream, peer.ip()),
-                Err(error) => {
-                    tracing::warn!(%error, "a connection could not be accepted");
-                    tokio::time::sleep(ACCEPT_PAUSE).await;
-                    continue;
-                }
-            },
-            () = &mut stop => break,
-        };
+    let let_in = |place, (stream, peer): (TcpStream, SocketAddr)| {
         let _ = stream.set_nodelay(true);
         let connection = Connection {
             app: app.clone(),
             router: router.clone(),
-            peer,
-            header_time: limits.header_time,
+            peer: peer.ip(),
+            limits,
+            last_call: last_call.clone(),
             watcher: graceful.watcher(),
         };
         let (tls, stopping) = (tls.clone(), stopping.clone());
@@ -94,8 +89,45 @@ pub(crate) async fn serve(
             }
             drop(place);
         });
+    };
+    loop {
+        // Beyond the limit nobody is accepted: they wait in the system's queue.
+        let accepted = async {
+            let place = places.clone().acquire_owned().await;
+            (place, listener.accept().await)
+        };
+        tokio::select! {
+            (place, accepted) = accepted => match accepted {
+                Ok(client) => let_in(place, client),
+                Err(error) => {
+                    tracing::warn!(%error, "a connection could not be accepted");
+                    tokio::time::sleep(ACCEPT_PAUSE).await;
+                }
+            },
+            () = &mut stop => break,
+        }
+    }
+    // Whoever has knocked already is let in: closing the door would cut them off.
+    while let Ok(place) = places.clone().try_acquire_owned() {
+        tokio::select! {
+            biased;
+            accepted = listener.accept() => match accepted {
+                Ok(client) => let_in(Ok(place), client),
+                Err(_) => break,
+            },
+            () = std::future::ready(()) => break,
+        }
     }
     drop((listener, running));
+    last_call.store(true, Ordering::Relaxed);
+    let all_gone = async {
+        while graceful.count() > 0 {
+            tokio::time::sleep(LAST_CALL_POLL).await;
+        }
+    };
+    // A request may be on its way on a connection that seems idle: cut off now, nobody would know whether
+    // it was counted. Those that are still idle afterwards are closed.
+    let _ = tokio::time::timeout(LAST_CALL, all_gone).await;
     if tokio::time::timeout(limits.shutdown_time, graceful.shutdown()).await.is_err() {
         tracing::warn!("some requests did not finish in time and were cut off");
     }
@@ -127,23 +159,31 @@ struct Connection {
     app: Arc<App>,
     router: Router,
     peer: IpAddr,
-    header_time: Duration,
+    limits: ListenerLimits,
+    last_call: Arc<AtomicBool>,
     watcher: Watcher,
 }
 
 impl Connection {
     async fn answer(self, stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static) {
-        let Self { app, router, peer, header_time, watcher } = self;
+        let Self { app, router, peer, limits, last_call, watcher } = self;
         let service = service_fn(move |request| {
-            let (app, router) = (app.clone(), router.clone());
-            async move { Ok::<_, Infallible>(respond(app, router, peer, request).await) }
+            let (app, router, last_call) = (app.clone(), router.clone(), last_call.clone());
+            async move {
+                let mut response = respond(app, router, peer, request).await;
+                if last_call.load(Ordering::Relaxed) {
+                    let close = HeaderValue::from_static("close");
+                    response.headers_mut().insert(header::CONNECTION, close);
+                }
+                Ok::<_, Infallible>(response)
+            }
         });
         let connection = hyper::server::conn::http1::Builder::new()
             .timer(TokioTimer::new())
-            .header_read_timeout(header_time)
+            .header_read_timeout(limits.header_time)
             .max_buf_size(MAX_HEAD_BYTES)
             .max_headers(MAX_HEADERS)
-            .serve_connection(TokioIo::new(stream), service);
+            .serve_connection(TokioIo::new(Unread::new(stream, limits.write_time)), service);
         if let Err(error) = watcher.watch(connection).await {
             tracing::debug!(%error, "a connection ended early");
         }

@@ -4,7 +4,7 @@ use std::io::ErrorKind;
 use std::time::Duration;
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpStream;
+use tokio::net::{TcpSocket, TcpStream};
 use tokio::task::JoinSet;
 
 use super::Plan;
@@ -20,10 +20,14 @@ const AT_ONCE: u64 = 50;
 const OTHER_FILES: u64 = 500;
 
 /// What the server allows the slow ones.
-const TIMEOUTS: &str = "[server]\nheader_timeout = \"2s\"\nbody_timeout = \"2s\"\n";
+const TIMEOUTS: &str =
+    "[server]\nheader_timeout = \"2s\"\nbody_timeout = \"2s\"\nwrite_timeout = \"2s\"";
 /// By when all of them must be gone: their two seconds, and what a loaded machine adds.
 const GONE_BY: Duration = Duration::from_secs(8);
 const BETWEEN_BYTES: Duration = Duration::from_millis(200);
+/// Of about a hundred kilobytes each: more than a server can put down unread.
+const UNREAD_ANSWERS: usize = 40;
+const SMALL_BUFFER: u32 = 4096;
 
 async fn open(plan: &Plan, home: &Home, config: &'static str) -> Result<Stage, String> {
     let store = format!("sqlite:{}", home.path().join("counts.db").display());
@@ -131,7 +135,7 @@ pub(super) async fn slow(plan: &Plan, name: &'static str) -> Result<Report, Stri
 impl Slow {
     /// Returns when the server has hung up.
     async fn bother(self, address: &str) {
-        let Ok(mut stream) = TcpStream::connect(address).await else { return };
+        let Ok(mut stream) = connect(address).await else { return };
         match self {
             Self::Head => {
                 drip(&mut stream, "GET /healthz HTTP/1.1\r\nHost: test\r\nX-Slow: ").await;
@@ -144,6 +148,14 @@ impl Slow {
             Self::Reader => read_nothing(&mut stream).await,
         }
     }
+}
+
+/// With a small buffer for what it would read.
+async fn connect(address: &str) -> Result<TcpStream, std::io::Error> {
+    let address = address.parse().map_err(|_| ErrorKind::InvalidInput)?;
+    let socket = TcpSocket::new_v4()?;
+    socket.set_recv_buffer_size(SMALL_BUFFER)?;
+    socket.connect(address).await
 }
 
 /// Sends the beginning at once and then a byte now and then, until the other side has had enough.
@@ -165,17 +177,19 @@ async fn drip(stream: &mut TcpStream, beginning: &str) {
     }
 }
 
-/// Asks for a long answer many times and leaves all answers where they are.
+/// Asks for more than its small buffers hold, leaves all answers where they are, and looks now and then whether
+/// it is still connected.
 async fn read_nothing(stream: &mut TcpStream) {
-    let request = b"GET /openapi.json HTTP/1.1\r\nHost: test\r\n\r\n";
+    let request = "GET /openapi.json HTTP/1.1\r\nHost: test\r\n\r\n";
+    if stream.write_all(request.repeat(UNREAD_ANSWERS).as_bytes()).await.is_err() {
+        return;
+    }
     loop {
-        match stream.try_write(request) {
-            Ok(_) => {}
-            Err(error) if error.kind() == ErrorKind::WouldBlock => {
-                tokio::time::sleep(BETWEEN_BYTES).await;
-            }
-            Err(_) => return,
+        tokio::time::sleep(BETWEEN_BYTES).await;
+        // What was sent to a connection that is closed is answered by a reset.
+        match stream.try_write(b"\r\n") {
+            Err(error) if error.kind() != ErrorKind::WouldBlock => return,
+            Ok(_) | Err(_) => {}
         }
-        tokio::task::yield_now().await;
     }
 }
