@@ -5,8 +5,9 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
+use crate::support::command::clean;
 use crate::support::raw::{Raw, get, post};
-use crate::support::{FOREVER, Server, Setup, used};
+use crate::support::{FOREVER, Server, Setup, eventually, used};
 
 const BODY: &str = r#"{"policy":"p"}"#;
 
@@ -145,6 +146,35 @@ fn a_slow_sender_of_a_body_gets_408() {
         assert_eq!(raw.rest(), "", "and the connection is closed");
     }
     assert_eq!(server.used("p", &json!({})), [0]);
+}
+
+#[test]
+fn a_client_that_reads_no_answers_is_disconnected() {
+    let server = server("[server]\nwrite_timeout = \"1s\"");
+    let mut raw = Raw::connect(&server);
+    raw.0.set_nonblocking(true).unwrap();
+    let requests = get("/openapi.json").repeat(200);
+    // About 20 MB of answers: more than lies between two ends that do not read.
+    let _ = std::io::Write::write(&mut raw.0, requests.as_bytes());
+    eventually("the server hangs up", || {
+        let written = std::io::Write::write(&mut raw.0, b"\r\n");
+        written.is_err_and(|error| error.kind() != ErrorKind::WouldBlock).then_some(())
+    });
+    assert_eq!(server.get("/healthz").status, 200);
+}
+
+#[test]
+fn a_small_limit_on_open_files_is_raised_as_far_as_it_may_be() {
+    let plain = Setup::memory();
+    let mut command = clean("bash");
+    command.args(["-c", "ulimit -S -n 128; exec \"$0\" \"$@\""]);
+    command.arg(plain.command().get_program()).args(plain.command().get_args());
+    let server = Server::spawn(command, None);
+    let mut held: Vec<_> = (0..200).map(|_| Raw::connect(&server)).collect();
+    for raw in &mut held {
+        raw.send(get("/healthz"));
+        assert_eq!(raw.reply().status, 200);
+    }
 }
 
 #[test]

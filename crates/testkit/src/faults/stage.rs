@@ -16,8 +16,6 @@ const USUAL: Duration = Duration::from_millis(1500);
 const AFTER: Duration = Duration::from_millis(2500);
 const AFTER_AT_MOST: Duration = Duration::from_secs(15);
 const POLL: Duration = Duration::from_millis(50);
-/// What a loaded machine may add to any wait. What is told apart is far longer: seconds, or for ever.
-pub(super) const SLACK: Duration = Duration::from_secs(1);
 
 /// A server and its callers.
 pub(super) struct Stage {
@@ -26,6 +24,7 @@ pub(super) struct Stage {
     usual_from: Duration,
     begun: Duration,
     ended: Duration,
+    slack: Duration,
     /// When the server was started again.
     restarted: Option<Duration>,
 }
@@ -69,6 +68,12 @@ impl Promise {
             answers_what_it_counts: false,
         }
     }
+
+    /// As a loaded machine can keep it.
+    fn with(&self, slack: Duration) -> Self {
+        let (answered, back) = (self.answered_within + slack, self.back_within + slack);
+        Self { answered_within: answered, back_within: back, ..self.clone() }
+    }
 }
 
 /// How a stage is set up; the usual way but for what is named.
@@ -97,7 +102,7 @@ impl Stage {
         let usual_from = load.now();
         tokio::time::sleep(USUAL).await;
         let (begun, ended) = (Duration::ZERO, Duration::ZERO);
-        Ok(Self { server, load, usual_from, begun, ended, restarted: None })
+        Ok(Self { server, load, usual_from, begun, ended, slack: plan.slack, restarted: None })
     }
 
     /// From now on it is broken.
@@ -125,7 +130,7 @@ impl Stage {
         promise: &Promise,
     ) -> Result<Report, String> {
         self.settle().await;
-        let Self { server, load, usual_from, begun, ended, restarted } = self;
+        let Self { server, load, usual_from, begun, ended, slack, restarted } = self;
         let requested_time = load.requested_time().to_owned();
         let log = load.stop().await;
         let usual = Measured::between(&log.records, usual_from, begun);
@@ -133,9 +138,10 @@ impl Stage {
         let until = ended + recovery.as_before.or(recovery.first_good).unwrap_or(Duration::MAX / 4);
         let (during, outside) = Measured::split(&log.records, begun, until);
         let verdict = judge(server.address(), &requested_time, &log, restarted).await?;
-        let broken = broken(promise, (&during, &outside), recovery, &verdict);
+        let promise = promise.with(slack);
+        let broken = broken(&promise, (&during, &outside), recovery, &verdict);
         let fault = fault.into();
-        let checked = in_words(&verdict, promise);
+        let checked = in_words(&verdict, &promise);
         Ok(Report { name, fault, usual, during, recovery, checked, broken })
     }
 
@@ -171,12 +177,12 @@ fn broken(
     if !outside.troubles.is_empty() {
         broken.push(format!("before or long after the fault: {}", outside.troubles_in_words()));
     }
-    if during.max > promise.answered_within + SLACK {
+    if during.max > promise.answered_within {
         broken.push(format!("an answer took {} ms", millis(during.max)));
     }
     match recovery.first_good {
         None => broken.push("callers were never served again".into()),
-        Some(took) if took > promise.back_within + SLACK => {
+        Some(took) if took > promise.back_within => {
             broken.push(format!("served again only after {} ms", millis(took)));
         }
         Some(_) => {}
