@@ -202,10 +202,12 @@ async fn respond(
     let mut response = if *request.method() == Method::POST && request.uri().path() == CHECK_PATH {
         let (parts, mut body) = request.into_parts();
         let answer = answer_check(&app, &parts.headers, &mut body, &request_id).await;
-        if answer.is_err() && !body.is_end_stream() {
+        let is_refused = answer.is_err();
+        let answer = answer.unwrap_or_else(|problem| problem.render(&request_id));
+        if is_refused && !is_late(&answer) && !body.is_end_stream() {
             drain(body).await;
         }
-        answer.unwrap_or_else(|problem| problem.render(&request_id)).map(Either::Left)
+        answer.map(Either::Left)
     } else if request.uri().path() == GATE_PATH {
         let (parts, body) = request.into_parts();
         let answer = answer_gate(&app, &parts, peer, &request_id).await;
@@ -221,6 +223,7 @@ async fn respond(
         let response = response.unwrap_or_else(|never| match never {});
         // Who is refused before the body was read still has to see why.
         if let Ok(rest) = returned.await
+            && !is_late(&response)
             && !rest.is_end_stream()
         {
             drain(rest).await;
@@ -229,6 +232,11 @@ async fn respond(
     };
     response.headers_mut().insert(X_REQUEST_ID, request_id.into_header());
     response
+}
+
+/// Whoever was too slow with its body has had its time: nobody waits for the rest.
+fn is_late<B>(response: &Response<B>) -> bool {
+    response.status() == StatusCode::REQUEST_TIMEOUT
 }
 
 /// Errors become problem documents here, whoever made them.

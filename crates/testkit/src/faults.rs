@@ -65,7 +65,7 @@ pub struct Plan {
     pub rest: Duration,
     /// Connections that do nothing, in that fault.
     pub idle: u64,
-    /// Slow clients of all three kinds, in that fault.
+    /// Slow clients of each kind, in that fault; a quarter of it where each is costly.
     pub slow: u32,
     /// What a loaded machine may add to any wait. What is told apart is far longer.
     pub slack: Duration,
@@ -75,7 +75,7 @@ impl Plan {
     /// The load of the published table.
     pub fn of(server: PathBuf) -> Self {
         let (rest, slack) = (Duration::from_millis(5), Duration::from_secs(1));
-        Self { server, callers: 32, rest, idle: 10_000, slow: 600, slack }
+        Self { server, callers: 32, rest, idle: 10_000, slow: 200, slack }
     }
 }
 

@@ -140,7 +140,9 @@ fn a_slow_sender_of_a_body_gets_408() {
         raw.send(&request[..request.len() - 1]);
         let reply = raw.reply();
         assert_eq!(reply.status, 408, "{reply:?}");
-        assert!(started.elapsed() >= Duration::from_millis(900), "{:?}", started.elapsed());
+        let took = started.elapsed();
+        // At once when its time is over: nobody waits ten more seconds for the rest.
+        assert!(took >= Duration::from_millis(900) && took < Duration::from_secs(9), "{took:?}");
         let problem: Value = serde_json::from_str(&reply.body).unwrap();
         assert_eq!((&problem["status"], problem["request_id"].is_string()), (&json!(408), true));
         assert_eq!(raw.rest(), "", "and the connection is closed");

@@ -12,7 +12,7 @@ fn keeps_its_promises(name: &str) {
         callers: 8,
         rest: Duration::from_millis(20),
         idle: 1_000,
-        slow: 60,
+        slow: 40,
         slack: Duration::from_secs(10),
         ..Plan::of(PathBuf::from(env!("CARGO_BIN_EXE_tollgate")))
     };

@@ -25,6 +25,7 @@ const TIMEOUTS: &str =
 /// By when all of them must be gone, on a machine that is not loaded.
 const GONE_BY: Duration = Duration::from_secs(4);
 const BETWEEN_BYTES: Duration = Duration::from_millis(200);
+const BETWEEN_ARRIVALS: Duration = Duration::from_millis(3);
 /// Of about a hundred kilobytes each: more than a server can put down unread.
 const UNREAD_ANSWERS: usize = 30;
 const SMALL_BUFFER: u32 = 4096;
@@ -107,9 +108,12 @@ pub(super) async fn slow(plan: &Plan, name: &'static str) -> Result<Report, Stri
     stage.begin();
     let gone_by = GONE_BY + plan.slack * 4;
     let mut clients = JoinSet::new();
-    for number in 0..plan.slow {
+    // Each reader costs the system megabytes: fewer of them.
+    let kinds = [(Slow::Head, plan.slow), (Slow::Body, plan.slow), (Slow::Reader, plan.slow / 4)];
+    for kind in kinds.into_iter().flat_map(|(kind, count)| (0..count).map(move |_| kind)) {
         let address = stage.server.address().to_owned();
-        let kind = [Slow::Head, Slow::Body, Slow::Reader][number as usize % 3];
+        // They are slow, not a flood.
+        tokio::time::sleep(BETWEEN_ARRIVALS).await;
         clients.spawn(async move {
             let gone = tokio::time::timeout(gone_by, kind.bother(&address)).await.is_ok();
             (kind, gone)
@@ -117,11 +121,15 @@ pub(super) async fn slow(plan: &Plan, name: &'static str) -> Result<Report, Stri
     }
     let ended = clients.join_all().await;
     stage.end();
-    let each = plan.slow / 3;
-    let fault =
-        format!("{each} clients send heads by the byte, {each} bodies, {each} read no answers");
+    let count = |kind: usize| kinds[kind].1;
+    let fault = format!(
+        "{} clients send heads by the byte, {} bodies, {} read no answers",
+        count(0),
+        count(1),
+        count(2)
+    );
     let mut report = stage.close(name, fault, &Promise::of(&[])).await?;
-    for kind in [Slow::Head, Slow::Body, Slow::Reader] {
+    for (kind, _) in kinds {
         let staying = ended.iter().filter(|(is, gone)| *is == kind && !gone).count();
         if staying > 0 {
             let by = gone_by.as_secs();

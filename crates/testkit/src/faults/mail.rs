@@ -14,11 +14,11 @@ use crate::servers::Proxy;
 const LASTS: Duration = Duration::from_secs(5);
 const POLL: Duration = Duration::from_millis(50);
 /// Messages that come before, meanwhile and after.
-const EACH: u32 = 100;
+const EACH: u32 = 60;
 /// Tries again soon: the defaults begin with a minute.
 const HASTY: &str = "[mail]\nretry_base = \"200ms\"\nretry_max = \"1s\"\npoll_interval = \"100ms\"";
-/// After the mail server is back, the last message may wait for its next try.
-const DELIVERED_WITHIN: Duration = Duration::from_secs(5);
+/// After the mail server is back the last message may wait for its next try, and then for its turn.
+const DELIVERED_WITHIN: Duration = Duration::from_secs(20);
 
 pub(super) async fn gone(plan: &Plan, name: &'static str) -> Result<Report, String> {
     let home = Home::new(name)?;
@@ -74,7 +74,7 @@ impl Relay {
         let mut relay = Self { connection, queued: 0 };
         relay.ask("POST /tenant", &json!({ "id": "t", "name": "Faults" })).await?;
         let account = json!({ "id": "main", "tenant_id": "t", "host": "127.0.0.1", "port": port,
-            "use_tls": false });
+            "use_tls": false, "concurrency": 8 });
         relay.ask("POST /account", &account).await?;
         Ok(relay)
     }
