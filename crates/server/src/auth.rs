@@ -32,8 +32,8 @@ pub(crate) struct Access {
 }
 
 impl Access {
-    pub(crate) fn new(gate: Tollgate, admin_token: Option<String>, loopback: bool) -> Self {
-        Self { gate, admin_token: admin_token.as_deref().map(hashed), loopback }
+    pub(crate) fn new(gate: Tollgate, admin_token: Option<&str>, loopback: bool) -> Self {
+        Self { gate, admin_token: admin_token.map(hashed), loopback }
     }
 
     /// Whether anybody may do anything: a loopback address and no token anywhere.

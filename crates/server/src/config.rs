@@ -37,7 +37,6 @@ pub(crate) struct Server {
     pub(crate) max_batch_body_bytes: Count,
     pub(crate) header_timeout: Timeout,
     pub(crate) body_timeout: Timeout,
-    pub(crate) write_timeout: Timeout,
     pub(crate) shutdown_timeout: Timeout,
 }
 
@@ -58,7 +57,6 @@ impl Default for Server {
             max_batch_body_bytes: Count(1 << 20),
             header_timeout: Timeout(Duration::from_secs(30)),
             body_timeout: Timeout(Duration::from_secs(15)),
-            write_timeout: Timeout(Duration::from_secs(30)),
             shutdown_timeout: Timeout(Duration::from_secs(10)),
         }
     }

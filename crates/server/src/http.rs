@@ -112,7 +112,8 @@ fn described(app: Arc<App>) -> OpenApiRouter<Arc<App>> {
         .routes(routes!(slot_audit::verify))
         .routes(routes!(offenders::list))
         .routes(routes!(offenders::alerts))
-        .routes(routes!(tokens::post));
+        .routes(routes!(tokens::list, tokens::post))
+        .routes(routes!(tokens::delete));
     open.merge(checks.route_layer(middleware::from_fn_with_state(app.clone(), require_check)))
         .merge(admin.route_layer(middleware::from_fn_with_state(app.clone(), require_admin)))
         .merge(mail::routes(app))

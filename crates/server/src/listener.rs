@@ -2,8 +2,6 @@
 //!
 //! Checks and what proxies ask go straight to their handlers; everything else goes through the router.
 
-mod unread;
-
 use std::convert::Infallible;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
@@ -27,9 +25,9 @@ use crate::body::{drain, lend};
 use crate::http::{CHECK_PATH, GATE_PATH, answer_check, answer_gate};
 use crate::problem::Problem;
 use crate::request_id::{RequestId, X_REQUEST_ID};
+use crate::stall::Impatient;
 use crate::state::App;
 use crate::tls::Tls;
-use unread::Unread;
 
 /// A request's head may take this many bytes and lines.
 const MAX_HEAD_BYTES: usize = 64 << 10;
@@ -44,10 +42,9 @@ const LAST_CALL_POLL: Duration = Duration::from_millis(5);
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ListenerLimits {
     pub(crate) max_connections: usize,
-    /// For a TLS handshake, for the head of a request, and between two requests on one connection.
+    /// For a TLS handshake, for the head of a request, between two requests on one connection, and
+    /// for a client to take more of an answer.
     pub(crate) header_time: Duration,
-    /// For a piece of an answer to be taken by its reader.
-    pub(crate) write_time: Duration,
     /// For requests under way when the server is told to stop.
     pub(crate) shutdown_time: Duration,
 }
@@ -120,17 +117,21 @@ pub(crate) async fn serve(
     }
     drop((listener, running));
     last_call.store(true, Ordering::Relaxed);
-    let all_gone = async {
+    all_gone(&graceful).await;
+    if tokio::time::timeout(limits.shutdown_time, graceful.shutdown()).await.is_err() {
+        tracing::warn!("some requests did not finish in time and were cut off");
+    }
+}
+
+/// Waits for those who still have something to ask, a moment at most: a request may be on its way on a connection
+/// that seems idle, and cut off now, nobody would know whether it was counted.
+async fn all_gone(graceful: &GracefulShutdown) {
+    let gone = async {
         while graceful.count() > 0 {
             tokio::time::sleep(LAST_CALL_POLL).await;
         }
     };
-    // A request may be on its way on a connection that seems idle: cut off now, nobody would know whether
-    // it was counted. Those that are still idle afterwards are closed.
-    let _ = tokio::time::timeout(LAST_CALL, all_gone).await;
-    if tokio::time::timeout(limits.shutdown_time, graceful.shutdown()).await.is_err() {
-        tracing::warn!("some requests did not finish in time and were cut off");
-    }
+    let _ = tokio::time::timeout(LAST_CALL, gone).await;
 }
 
 /// The stream behind a handshake. One that takes too long, fails, or is overtaken by the server's
@@ -183,7 +184,7 @@ impl Connection {
             .header_read_timeout(limits.header_time)
             .max_buf_size(MAX_HEAD_BYTES)
             .max_headers(MAX_HEADERS)
-            .serve_connection(TokioIo::new(Unread::new(stream, limits.write_time)), service);
+            .serve_connection(TokioIo::new(Impatient::new(stream, limits.header_time)), service);
         if let Err(error) = watcher.watch(connection).await {
             tracing::debug!(%error, "a connection ended early");
         }
@@ -199,7 +200,15 @@ async fn respond(
     mut request: Request<Incoming>,
 ) -> Answer {
     let request_id = RequestId::of(request.headers());
-    let mut response = if *request.method() == Method::POST && request.uri().path() == CHECK_PATH {
+    let mut response = if request.headers().get_all(header::HOST).iter().nth(1).is_some() {
+        // Whoever stands before us may have gone by the other one.
+        let body = request.into_body();
+        if !body.is_end_stream() {
+            drain(body).await;
+        }
+        let detail = "this request has two Host headers; send one";
+        Problem::bad_field("Host", detail).render(&request_id).map(Either::Left)
+    } else if *request.method() == Method::POST && request.uri().path() == CHECK_PATH {
         let (parts, mut body) = request.into_parts();
         let answer = answer_check(&app, &parts.headers, &mut body, &request_id).await;
         let is_refused = answer.is_err();

@@ -16,11 +16,13 @@ mod open_files;
 mod problem;
 mod request_id;
 mod serve;
+mod stall;
 mod state;
 mod strict;
 mod tls;
 mod wire;
 
+use std::io::IsTerminal;
 use std::process::ExitCode;
 
 use clap::Parser;
@@ -33,6 +35,7 @@ fn main() -> ExitCode {
     let cli = cli::Cli::parse();
     tracing_subscriber::fmt()
         .with_writer(std::io::stderr)
+        .with_ansi(std::io::stderr().is_terminal())
         .with_max_level(cli.log)
         .with_target(false)
         .init();

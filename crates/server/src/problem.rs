@@ -13,6 +13,10 @@ use tollgate::{Error, Fault, InvalidPolicy, StoreErrorKind};
 use crate::request_id::RequestId;
 use crate::wire::json_response;
 
+/// What a caller sent may stand in what it is told, up to here: an answer is bounded too.
+const MAX_DETAIL_CHARS: usize = 2_000;
+const MAX_FIELD_CHARS: usize = 300;
+
 /// An error as its caller sees it.
 #[derive(Clone, Debug)]
 pub(crate) struct Problem(Box<Parts>);
@@ -31,7 +35,7 @@ impl Problem {
         Self(Box::new(Parts {
             status,
             kind,
-            detail: detail.into(),
+            detail: shortened(detail.into(), MAX_DETAIL_CHARS),
             members: Map::new(),
             headers: HeaderMap::new(),
         }))
@@ -51,7 +55,7 @@ impl Problem {
     }
 
     pub(crate) fn field(self, field: impl Into<String>) -> Self {
-        self.member("field", field.into())
+        self.member("field", shortened(field.into(), MAX_FIELD_CHARS))
     }
 
     pub(crate) fn member(mut self, name: &str, value: impl Into<Value>) -> Self {
@@ -86,6 +90,15 @@ impl Problem {
         let json = Value::Object(document).to_string().into_bytes();
         json_response(status, "application/problem+json", headers, json)
     }
+}
+
+/// Cut at the last character that fits, and marked so.
+fn shortened(mut text: String, max_chars: usize) -> String {
+    if let Some((end, _)) = text.char_indices().nth(max_chars) {
+        text.truncate(end);
+        text.push('…');
+    }
+    text
 }
 
 impl IntoResponse for Problem {

@@ -100,7 +100,7 @@ async fn serve(
         ))
     })?;
     let address = listener.local_addr().unwrap_or(address);
-    let access = Access::new(gate.clone(), admin_token, address.ip().is_loopback());
+    let access = Access::new(gate.clone(), admin_token.as_deref(), address.ip().is_loopback());
     let scheme = if tls.is_some() { "https" } else { "http" };
     greet(&format!("{scheme}://{address}"), &shown, &gate, &access);
     let body_limits = |max_bytes| BodyLimits { max_bytes, read_time: config.server.body_timeout.0 };
@@ -122,7 +122,6 @@ async fn serve(
     let limits = ListenerLimits {
         max_connections: open_files::room_for_clients(config.server.max_connections.0),
         header_time: config.server.header_timeout.0,
-        write_time: config.server.write_timeout.0,
         shutdown_time: config.server.shutdown_timeout.0,
     };
     let relay = mail.start();

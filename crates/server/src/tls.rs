@@ -39,10 +39,7 @@ pub(crate) struct TlsFiles {
 
 impl TlsFiles {
     /// Both or neither: one alone is a mistake, not plain HTTP.
-    pub(crate) fn of(
-        cert: Option<PathBuf>,
-        key: Option<PathBuf>,
-    ) -> Result<Option<Self>, Failure> {
+    pub(crate) fn of(cert: Option<PathBuf>, key: Option<PathBuf>) -> Result<Option<Self>, Failure> {
         match (cert, key) {
             (Some(cert), Some(key)) => Ok(Some(Self { cert, key })),
             (None, None) => Ok(None),

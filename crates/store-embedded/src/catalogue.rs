@@ -183,6 +183,25 @@ impl Embedded {
         })
         .await
     }
+
+    /// Whether it was removed: the last admin's stays.
+    pub async fn delete_token(&self, hash: Vec<u8>) -> Result<bool, StoreError> {
+        self.run(move |txn| {
+            let may_go = txn
+                .read()
+                .prepare_cached(
+                    "select 1 from token where hash = ?1 and (scope <> 'admin' or \
+                     (select count(*) from token where scope = 'admin') > 1)",
+                )
+                .and_then(|mut statement| statement.exists(params![hash]))
+                .map_err(|error| txn.fail(error))?;
+            if may_go {
+                txn.write("delete from token where hash = ?1", vec![hash.into()]);
+            }
+            Ok(may_go)
+        })
+        .await
+    }
 }
 
 fn rows<T>(

@@ -213,6 +213,23 @@ impl Postgres {
             .await
     }
 
+    /// Whether it was removed: the last admin's stays.
+    pub async fn delete_token(&self, hash: Vec<u8>) -> Result<bool, StoreError> {
+        let inner = &*self.inner;
+        inner
+            .at_desk(Purpose::Change, async |client| {
+                let sql = "delete from tollgate.token where hash = $1 and (scope <> 'admin' or \
+                           (select count(*) from tollgate.token where scope = 'admin') > 1) \
+                           returning 1";
+                let removed = !inner.query(client, sql, &[(&hash, Type::BYTEA)]).await?.is_empty();
+                if removed {
+                    inner.raise_epoch(client).await?;
+                }
+                Ok(removed)
+            })
+            .await
+    }
+
     /// Whether the store can answer.
     pub async fn ping(&self) -> Result<(), StoreError> {
         let epoch = tokio::time::timeout(self.inner.settings.deadline, self.epoch());

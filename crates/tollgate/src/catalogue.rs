@@ -11,7 +11,7 @@ use crate::gate::{Live, Tollgate};
 use crate::policy::Policy;
 use crate::routes::table::Table;
 use crate::subject::{self, Attributes};
-use crate::token::{self, Bearer, Scope};
+use crate::token::{self, Bearer, Revoked, Scope, TokenInForce};
 
 /// What came of applying a policy.
 #[derive(Clone, Debug)]
@@ -237,6 +237,29 @@ impl Tollgate {
         self.shared.store.put_token(kept).await?;
         self.reload_locked().await?;
         Ok(token)
+    }
+
+    /// The tokens in force, oldest first.
+    pub fn tokens(&self) -> Vec<TokenInForce> {
+        let mut tokens: Vec<_> =
+            self.shared.live.load().tokens.iter().map(TokenInForce::of).collect();
+        tokens.sort_by(|one, other| (one.created_at, &one.id).cmp(&(other.created_at, &other.id)));
+        tokens
+    }
+
+    /// Ends a token, named by its id. Here it is worthless at once; other instances on the same
+    /// store know at their next decision, and whatever needs an admin asks the store first.
+    pub async fn revoke_token(&self, id: &str) -> Result<Revoked, Error> {
+        let _changing = self.shared.changing.lock().await;
+        self.reload_if_shared().await?;
+        let live = self.shared.live.load_full();
+        let found = live.tokens.iter().find(|token| TokenInForce::of(token).id == id);
+        let Some(token) = found else { return Ok(Revoked::Unknown) };
+        if !self.shared.store.delete_token(token.hash.clone()).await? {
+            return Ok(Revoked::LastAdmin);
+        }
+        self.reload_locked().await?;
+        Ok(Revoked::Done)
     }
 
     /// Whose token this is.

@@ -61,7 +61,7 @@ pub use subject::{
     Attributes, MAX_ATTRIBUTE_NAME_BYTES, MAX_ATTRIBUTE_VALUE_BYTES, MAX_ATTRIBUTES,
     PARAMETER_PREFIX, Subject,
 };
-pub use token::{Bearer, Scope};
+pub use token::{Bearer, Revoked, Scope, TokenInForce};
 pub use tollgate_core as core;
 pub use tollgate_core::store::{
     BATCH_SIZE_BOUNDS, Clock, Drift, Durability, Override, PolicyVersion, Recount, Refunded, Slot,

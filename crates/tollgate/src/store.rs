@@ -207,6 +207,10 @@ impl Store {
         each!(self, store => store.put_token(token).await)
     }
 
+    pub(crate) async fn delete_token(&self, hash: Vec<u8>) -> Result<bool, StoreError> {
+        each!(self, store => store.delete_token(hash).await)
+    }
+
     pub(crate) async fn assign_slots(
         &self,
         ask: ScheduleAsk,

@@ -3,6 +3,7 @@
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use subtle::ConstantTimeEq;
+use tollgate_core::Instant;
 use tollgate_core::store::{StoreError, StoreErrorKind, Token};
 
 use crate::secret::sha256;
@@ -21,6 +22,37 @@ pub enum Scope {
 pub struct Bearer {
     pub name: String,
     pub scope: Scope,
+}
+
+/// A token as it can be shown: by what it is called, never itself.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct TokenInForce {
+    /// The beginning of its hash.
+    pub id: String,
+    pub name: String,
+    pub scope: String,
+    pub created_at: Instant,
+}
+
+/// What came of revoking a token.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Revoked {
+    Done,
+    /// There is none of this id.
+    Unknown,
+    /// It is the last admin's: without one a server would be open again, or closed to everybody.
+    LastAdmin,
+}
+
+/// Enough of a hash to tell tokens apart, and too little to be one.
+const ID_BYTES: usize = 6;
+
+impl TokenInForce {
+    pub(crate) fn of(token: &Token) -> Self {
+        let Token { hash, name, scope, created_at } = token;
+        let id = hash.iter().take(ID_BYTES).map(|byte| format!("{byte:02x}")).collect();
+        Self { id, name: name.clone(), scope: scope.clone(), created_at: *created_at }
+    }
 }
 
 impl Scope {

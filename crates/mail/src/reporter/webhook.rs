@@ -54,7 +54,8 @@ pub(super) fn signature(secret: &Secret, unix_secs: i64, body: &str) -> String {
 }
 
 impl Post {
-    /// Blocks. An error unless the answer is a 2xx.
+    /// Blocks. An error unless the answer is a 2xx; it never holds the URL, which may hold a
+    /// password.
     pub(super) fn send(self) -> Result<(), String> {
         let config = ureq::Agent::config_builder()
             .timeout_global(Some(self.timeout))
@@ -67,7 +68,12 @@ impl Post {
             .header("Content-Type", "application/json")
             .header(SIGNATURE_HEADER, &self.signature)
             .send(self.body.as_str())
-            .map_err(|error| error.to_string())?;
+            .map_err(|error| match error {
+                ureq::Error::BadUri(_) | ureq::Error::Http(_) => {
+                    "the report_url cannot be used: set another".to_owned()
+                }
+                other => other.to_string(),
+            })?;
         let status = answer.status();
         if status.is_success() { Ok(()) } else { Err(format!("the answer was {status}")) }
     }
@@ -75,8 +81,24 @@ impl Post {
 
 #[cfg(test)]
 mod tests {
-    use super::signature;
+    use std::time::Duration;
+
+    use super::{Post, signature};
     use crate::settings::Secret;
+
+    #[test]
+    fn why_a_report_was_not_taken_does_not_tell_the_url() {
+        for place in ["host:notaport/", "host:99999/", "", "[::1/", "host name/", "127.0.0.1:9/"] {
+            let post = Post {
+                url: format!("http://user:sesame@{place}"),
+                signature: "t=1,v1=00".into(),
+                body: "{}".into(),
+                timeout: Duration::from_secs(5),
+            };
+            let why = post.send().expect_err("nobody is there");
+            assert!(!why.contains("sesame"), "{why}");
+        }
+    }
 
     #[test]
     fn the_signature_is_an_hmac_of_time_and_body() {

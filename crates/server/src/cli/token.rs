@@ -1,4 +1,4 @@
-//! `token create`: at a running server, or in a store that is not in use.
+//! `token create|list|revoke`: at a running server, or in a store that is not in use.
 
 use std::io::Write;
 
@@ -8,6 +8,7 @@ use tollgate::{Scope, Tollgate};
 
 use super::check::text;
 use super::client::Remote;
+use super::policy::{encode, table};
 use crate::exit::{Done, Failure};
 
 #[derive(Debug, Subcommand)]
@@ -26,6 +27,18 @@ pub(crate) enum TokenCommand {
         #[command(flatten)]
         remote: Remote,
     },
+    /// List the tokens in force by their ids and names
+    List {
+        #[command(flatten)]
+        remote: Remote,
+    },
+    /// End a token
+    Revoke {
+        /// Its id, as `token list` shows it
+        id: String,
+        #[command(flatten)]
+        remote: Remote,
+    },
 }
 
 fn scope(text: &str) -> Result<Scope, String> {
@@ -33,10 +46,46 @@ fn scope(text: &str) -> Result<Scope, String> {
 }
 
 pub(crate) fn run(command: &TokenCommand) -> Result<Done, Failure> {
-    let TokenCommand::Create { scope, name, store, remote } = command;
-    let name = name.as_deref().unwrap_or(scope.as_str());
+    match command {
+        TokenCommand::Create { scope, name, store, remote } => {
+            create_token(*scope, name.as_deref(), store.as_deref(), remote)
+        }
+        TokenCommand::List { remote } => list(remote),
+        TokenCommand::Revoke { id, remote } => {
+            let done = remote.delete(&format!("/admin/tokens/{}", encode(id)))?.success()?;
+            if remote.json {
+                say!("{done}");
+            } else {
+                say!("token {id} is revoked");
+            }
+            Ok(Done::Ok)
+        }
+    }
+}
+
+fn list(remote: &Remote) -> Result<Done, Failure> {
+    let found = remote.get("/admin/tokens")?.success()?;
+    if remote.json {
+        say!("{found}");
+        return Ok(Done::Ok);
+    }
+    let mut table = table(["id", "scope", "name", "created"]);
+    for token in found["tokens"].as_array().into_iter().flatten() {
+        table.add_row(["id", "scope", "name", "created_at"].map(|name| text(&token[name])));
+    }
+    say!("{table}");
+    Ok(Done::Ok)
+}
+
+fn create_token(
+    scope: Scope,
+    name: Option<&str>,
+    store: Option<&str>,
+    remote: &Remote,
+) -> Result<Done, Failure> {
+    let name = name.unwrap_or(scope.as_str());
     let token = match store {
-        Some(store) => create_in_store(store, name, *scope)?,
+        Some(store) => create_in_store(store, name, scope)?,
         None => {
             let body = json!({ "scope": scope.as_str(), "name": name });
             text(&remote.post("/admin/tokens", &body)?.success()?["token"])

@@ -1,18 +1,20 @@
-//! Making access tokens.
+//! Access tokens: made (shown once), listed by name, revoked.
 
 use std::sync::Arc;
 
 use axum::Json;
-use axum::extract::State;
+use axum::extract::{Path, State};
 use axum::http::StatusCode;
 use serde::{Deserialize, Serialize};
-use tollgate::Scope;
+use tollgate::{Revoked, Scope, TokenInForce};
 use utoipa::ToSchema;
 
 use crate::body::{self, parse};
 use crate::http::schema;
 use crate::problem::Problem;
 use crate::state::App;
+
+const MAX_NAME_CHARS: usize = 128;
 
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
@@ -33,6 +35,58 @@ pub(crate) struct NewToken {
     name: String,
 }
 
+#[derive(Serialize, ToSchema)]
+pub(crate) struct TokenList {
+    /// Oldest first.
+    tokens: Vec<TokenRow>,
+}
+
+#[derive(Serialize, ToSchema)]
+pub(crate) struct TokenRow {
+    /// To revoke it by.
+    id: String,
+    name: String,
+    scope: String,
+    created_at: String,
+}
+
+/// The tokens in force; not what they are. A token from the environment is not among them.
+#[utoipa::path(get, path = "/admin/tokens", tag = "access",
+    responses((status = 200, body = TokenList), schema::NoAccess))]
+pub(crate) async fn list(State(app): State<Arc<App>>) -> Json<TokenList> {
+    let row = |token: TokenInForce| {
+        let TokenInForce { id, name, scope, created_at } = token;
+        TokenRow { id, name, scope, created_at: created_at.to_string() }
+    };
+    Json(TokenList { tokens: app.gate.tokens().into_iter().map(row).collect() })
+}
+
+/// Revokes a token. The last admin's stays: make another first.
+#[utoipa::path(delete, path = "/admin/tokens/{id}", tag = "access",
+    params(("id" = String, Path)),
+    responses(
+        (status = 200, body = schema::Deleted),
+        (status = 409, description = "It is the last admin's", body = schema::Problem,
+            content_type = "application/problem+json"),
+        schema::NotFound, schema::StoreDown, schema::NoAccess))]
+pub(crate) async fn delete(
+    State(app): State<Arc<App>>,
+    Path(id): Path<String>,
+) -> Result<Json<schema::Deleted>, Problem> {
+    let gate = app.gate.clone();
+    match app.finish(async move { gate.revoke_token(&id).await }).await? {
+        Revoked::Done => Ok(Json(schema::Deleted { deleted: true })),
+        Revoked::Unknown => {
+            Err(Problem::not_found("there is no token of this id; GET /admin/tokens lists them"))
+        }
+        Revoked::LastAdmin => Err(Problem::new(
+            StatusCode::CONFLICT,
+            "urn:tollgate:last-admin-token",
+            "this is the last token of scope admin: make another before you revoke it",
+        )),
+    }
+}
+
 /// Makes a token. The first one must be an admin's: from then on tokens are asked for.
 #[utoipa::path(post, path = "/admin/tokens", tag = "access",
     request_body = TokenRequest,
@@ -49,6 +103,14 @@ pub(crate) async fn post(
     let request: TokenRequest = parse(&bytes)?;
     let scope = Scope::parse(&request.scope)
         .ok_or_else(|| Problem::bad_field("scope", "scope must be \"admin\" or \"check\""))?;
+    if request
+        .name
+        .as_ref()
+        .is_some_and(|name| !(1..=MAX_NAME_CHARS).contains(&name.chars().count()))
+    {
+        let detail = format!("name must be 1 to {MAX_NAME_CHARS} characters long");
+        return Err(Problem::bad_field("name", detail));
+    }
     if scope != Scope::Admin && app.access.is_open() {
         return Err(Problem::new(
             StatusCode::CONFLICT,

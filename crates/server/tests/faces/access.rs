@@ -2,6 +2,7 @@
 
 use serde_json::{Value, json};
 
+use crate::support::mail::{CLOSED_PORT, account_body};
 use crate::support::slots::NOON;
 use crate::support::{Call, Server, Setup, tollgate};
 
@@ -42,7 +43,7 @@ fn sample(method: &str, path: &str, receipt: &Value) -> (Needs, Call) {
         other => panic!("{other:?} is a new route: say here who may call it"),
     };
     // The event was made by the routes before.
-    let path = path.replace("{name}", "p").replace("{eventId}", "e");
+    let path = path.replace("{name}", "p").replace("{eventId}", "e").replace("{id}", "none");
     let call = Call::new(&method.to_uppercase(), &path);
     let call = if path == "/gate" { call.header("X-Original-URI", "/") } else { call };
     (needs, body.into_iter().fold(call, |call, body| call.json(&body)))
@@ -72,11 +73,42 @@ fn make_token(server: &Server, scope: &str) -> String {
     reply.json()["token"].as_str().unwrap().to_owned()
 }
 
+/// Tokens that are genuine elsewhere: a tenant's, one that was replaced, and an API key.
+pub(crate) fn strangers(server: &Server) -> Vec<String> {
+    let send = |call: Call| server.send(call.token(ADMIN)).json();
+    send(Call::post("/tenant", &json!({ "id": "stranger" })));
+    send(Call::post("/account", &account_body("stranger", "main", CLOSED_PORT)));
+    let token = || {
+        let made = send(Call::new("POST", "/tenant/stranger/token"));
+        made["token"].as_str().unwrap().to_owned()
+    };
+    let body = json!({ "tenant_id": "stranger", "account_id": "main" });
+    let key = send(Call::post("/keys", &body));
+    vec![token(), token(), key["api_key"].as_str().unwrap().to_owned()]
+}
+
+#[test]
+fn every_route_is_in_one_of_the_tables() {
+    let server = Server::memory();
+    let api = server.get("/openapi.json").json();
+    let all: usize = api["paths"]
+        .as_object()
+        .unwrap()
+        .values()
+        .map(|item| item.as_object().unwrap().len())
+        .sum();
+    // Besides what the document says: the document.
+    let known = routes(&server).len() - 1;
+    let mail = crate::mail_access::mail_routes(&server).len();
+    assert_eq!(known + mail + crate::mail_access::KEY_ROUTES.len(), all);
+}
+
 #[test]
 fn every_route_lets_in_exactly_whom_it_should() {
     let server = Setup::memory().env("TOLLGATE_ADMIN_TOKEN", ADMIN).into_server();
     let check = make_token(&server, "check");
     let admin = make_token(&server, "admin");
+    let strangers = strangers(&server);
     let routes = routes(&server);
     assert!(routes.len() >= 17, "{routes:?}");
     let limits = json!({ "limits": [{ "name": "u", "max": 9, "per": "1h", "by": ["user"] }] });
@@ -89,12 +121,14 @@ fn every_route_lets_in_exactly_whom_it_should() {
         server.send(Call::new("PUT", "/admin/policies/p").json(&limits).token(ADMIN));
         let (needs, call) = sample(method, path, &decision()["receipt"]);
         let wrong = format!("{admin}x");
-        for (given, token) in [
+        let known = [
             ("none", None),
             ("wrong", Some(&wrong)),
             ("check", Some(&check)),
             ("admin", Some(&admin)),
-        ] {
+        ];
+        let strangers = strangers.iter().map(|token| ("wrong", Some(token)));
+        for (given, token) in known.into_iter().chain(strangers) {
             let call = token.into_iter().fold(call.clone(), |call, token| call.token(token));
             let reply = server.send(call);
             let expected = match (needs, given) {
@@ -109,8 +143,12 @@ fn every_route_lets_in_exactly_whom_it_should() {
                     let challenge = reply.header("www-authenticate");
                     assert_eq!(challenge.is_some(), status == 401, "{method} {path} with {given}");
                 }
-                // The override to delete is not there; all else succeeds.
-                None if (&**method, &**path) == ("delete", "/admin/overrides") => {
+                // The override and the token to delete are not there; all else succeeds.
+                None if matches!(
+                    (&**method, &**path),
+                    ("delete", "/admin/overrides" | "/admin/tokens/{id}")
+                ) =>
+                {
                     reply.problem(404);
                 }
                 None => assert!((200..300).contains(&reply.status), "{given} {path} {reply:?}"),

@@ -28,7 +28,7 @@ limits = [{ name = "ip", max = 100, per = "3650d", by = ["ip"] }]
 "#;
 
 /// What signs, by algorithm.
-enum Signer {
+pub(crate) enum Signer {
     Hs256(&'static str),
     Rs256(Box<RsaKeyPair>),
     Es256(Box<EcdsaKeyPair>),
@@ -58,7 +58,7 @@ impl Signer {
         }
     }
 
-    fn token(&self, claims: &Value) -> String {
+    pub(crate) fn token(&self, claims: &Value) -> String {
         self.token_with(&json!({ "alg": self.algorithm(), "typ": "JWT" }), claims)
     }
 
@@ -113,7 +113,7 @@ fn now_secs() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs()
 }
 
-fn claims(user: &str) -> Value {
+pub(crate) fn claims(user: &str) -> Value {
     json!({ "sub": user, "exp": now_secs() + 3600 })
 }
 

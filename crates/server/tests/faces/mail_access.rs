@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::access::is_mail;
+use crate::access::{is_mail, strangers};
 use crate::support::mail::{CLOSED_PORT, FAR_TS, account_body, message_body, with};
 use crate::support::{Call, Server, Setup};
 
@@ -61,13 +61,16 @@ fn sample(method: &str, path: &str, t: &str, key: &str) -> (Own, Call, Option<Ca
     (own, call(&query, body), can_be_unnamed.then(|| call("", unnamed)))
 }
 
-fn mail_routes(server: &Server) -> Vec<(String, String)> {
+/// What asks for a key instead of a token.
+pub(crate) const KEY_ROUTES: [(&str, &str); 2] =
+    [("post", "/api/v1/send"), ("get", "/api/v1/usage")];
+
+pub(crate) fn mail_routes(server: &Server) -> Vec<(String, String)> {
     let api = server.get("/openapi.json").json();
     let mut routes = Vec::new();
     for (path, methods) in api["paths"].as_object().unwrap() {
         for (method, operation) in methods.as_object().unwrap() {
-            // With a key, not with a token.
-            if is_mail(operation) && !path.starts_with("/api/") {
+            if is_mail(operation) && !KEY_ROUTES.contains(&(method, path)) {
                 routes.push((method.clone(), path.clone()));
             }
         }
@@ -122,6 +125,7 @@ fn mail_routes_let_in_exactly_whom_they_should() {
     let mut house = House::open();
     let check = house.send(Call::post("/admin/tokens", &json!({ "scope": "check" })));
     let check = check.json()["token"].as_str().unwrap().to_owned();
+    let strangers = strangers(&house.server);
     let routes = mail_routes(&house.server);
     assert!(routes.len() >= 20, "{routes:?}");
     for (method, path) in &routes {
@@ -133,12 +137,24 @@ fn mail_routes_let_in_exactly_whom_they_should() {
             let reply = house.send(Call::new("POST", "/tenant/acme/token"));
             house.tokens[0] = reply.json()["token"].as_str().unwrap().to_owned();
         };
-        for who in ["none", "wrong", "check", "other tenant", "own tenant", "unnamed", "admin"] {
+        for who in [
+            "none",
+            "wrong",
+            "replaced",
+            "api key",
+            "check",
+            "other tenant",
+            "own tenant",
+            "unnamed",
+            "admin",
+        ] {
             fresh(&mut house);
             let (own, call, unnamed) = sample(method, path, t, &house.keys[0]);
             let token = match who {
                 "none" => None,
                 "wrong" => Some(format!("{}x", house.tokens[0])),
+                "replaced" => Some(strangers[0].clone()),
+                "api key" => Some(strangers[2].clone()),
                 "check" => Some(check.clone()),
                 "other tenant" => Some(house.tokens[1].clone()),
                 "own tenant" | "unnamed" => Some(house.tokens[0].clone()),
@@ -153,7 +169,7 @@ fn mail_routes_let_in_exactly_whom_they_should() {
             // Naming nobody, each sees its own.
             let is_about_nobody = path == "/tenants";
             let expected = match (who, own) {
-                ("none" | "wrong", _) => 401,
+                ("none" | "wrong" | "replaced" | "api key", _) => 401,
                 ("check", _) => 403,
                 ("other tenant", _) if !is_about_nobody => 403,
                 ("own tenant", Own::AdminsOnly) => 403,
@@ -167,6 +183,47 @@ fn mail_routes_let_in_exactly_whom_they_should() {
                 }
                 status => assert_eq!(reply.status, status, "{who}: {method} {path}: {reply:?}"),
             }
+        }
+    }
+}
+
+#[test]
+fn routes_of_keys_let_in_keys_that_are_enabled_and_nobody_else() {
+    let house = House::open();
+    let key = |t: &str| {
+        let body = json!({ "tenant_id": t, "account_id": "main" });
+        let made = house.send(Call::post("/keys", &body)).json();
+        let text = |name: &str| made[name].as_str().unwrap().to_owned();
+        (text("id"), text("api_key"))
+    };
+    let check = house.send(Call::post("/admin/tokens", &json!({ "scope": "check" })));
+    let check = check.json()["token"].as_str().unwrap().to_owned();
+    let ((_, good), (off, disabled), (gone, deleted)) = (key("acme"), key("acme"), key("acme"));
+    let disable = Call::new("PUT", &format!("/keys/{off}")).json(&json!({ "enabled": false }));
+    assert_eq!(house.send(disable).status, 200);
+    assert_eq!(house.send(Call::new("DELETE", &format!("/keys/{gone}"))).status, 200);
+    for (method, path) in KEY_ROUTES {
+        let call = || {
+            let call = Call::new(&method.to_uppercase(), path);
+            let letter = json!({ "to": "bob@example.org", "subject": "hello", "text": "hello" });
+            if method == "post" { call.json(&letter) } else { call }
+        };
+        let allowed = if method == "post" { 202 } else { 200 };
+        for (header, secret, status) in [
+            ("X-API-Key", &*good, allowed),
+            ("X-API-Key", &disabled, 403),
+            ("X-API-Key", &deleted, 401),
+            ("X-API-Key", "", 401),
+            ("X-API-Key", "garbage", 401),
+            ("X-API-Key", ADMIN, 401),
+            ("X-API-Key", &check, 401),
+            ("X-API-Key", &house.tokens[0], 401),
+            ("X-API-Token", &good, 401),
+            ("X-API-Token", ADMIN, 401),
+            ("Accept", "*/*", 401),
+        ] {
+            let reply = house.server.send(call().header(header, secret));
+            assert_eq!(reply.status, status, "{method} {path}, {header}: {reply:?}");
         }
     }
 }

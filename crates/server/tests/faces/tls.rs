@@ -203,9 +203,12 @@ fn handshakes_count_as_connections() {
 fn a_handshake_under_way_does_not_hold_up_the_stop() {
     let house = House::new();
     let setup = house.setup.config("[server]\nheader_timeout = \"1h\"\nshutdown_timeout = \"1h\"");
-    let server = setup.start();
+    let house = House { setup, files: house.files };
+    let server = house.setup.start();
     let mut slow = Raw::connect(&server);
     slow.send([0x16, 3, 1]);
+    // Connections are taken in order: who comes later and is answered shows that the first is in.
+    assert_eq!(house.connect(&server).ask(&get("/healthz")).0, 200);
     server.terminate();
 }
 
@@ -271,11 +274,8 @@ fn a_bad_certificate_or_key_ends_the_start_and_says_what_to_do() {
 fn the_configuration_file_can_name_the_files_too() {
     let house = House::new();
     let (cert, key) = (&house.files.certificate, &house.files.key);
-    let config = format!(
-        "[server]\ntls_cert = \"{}\"\ntls_key = \"{}\"\n",
-        cert.display(),
-        key.display()
-    );
+    let config =
+        format!("[server]\ntls_cert = \"{}\"\ntls_key = \"{}\"\n", cert.display(), key.display());
     let server = Setup::memory().config(&config).into_server();
     assert_eq!(house.connect(&server).ask(&get("/healthz")).0, 200);
 }

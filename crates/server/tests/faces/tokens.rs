@@ -3,7 +3,7 @@
 use serde_json::json;
 
 use crate::support::command::alone;
-use crate::support::{Call, Server, Setup, eventually, members, tollgate};
+use crate::support::{Call, DEADLINE, Server, Setup, eventually, members, tollgate};
 
 fn get(server: &Server, token: &str) -> u16 {
     server.send(Call::new("GET", "/admin/policies").token(token)).status
@@ -122,4 +122,78 @@ fn the_environments_token_is_an_admin_beside_the_stored_ones() {
     assert_eq!(get(&server, &stored), 200);
     assert_eq!(get(&server, "from-the-environment"), 200);
     assert_eq!(server.get("/admin/policies").status, 401);
+}
+
+/// A new token, and its id.
+fn made(server: &Server, scope: &str, name: &str, by: Option<&str>) -> (String, String) {
+    let call = Call::post("/admin/tokens", &json!({ "scope": scope, "name": name }));
+    let reply = server.send(by.into_iter().fold(call, |call, token| call.token(token)));
+    let token = reply.json()["token"].as_str().unwrap().to_owned();
+    let listed = server.send(Call::new("GET", "/admin/tokens").token(by.unwrap_or(&token))).ok();
+    assert!(!listed.to_string().contains(&token), "{listed}");
+    let tokens = listed["tokens"].as_array().unwrap();
+    let row = tokens.iter().find(|row| row["name"] == name).unwrap();
+    assert_eq!(members(row), ["created_at", "id", "name", "scope"]);
+    assert_eq!(row["scope"], scope);
+    (token, row["id"].as_str().unwrap().to_owned())
+}
+
+fn revoke(server: &Server, id: &str, by: &str) -> crate::support::Reply {
+    server.send(Call::new("DELETE", &format!("/admin/tokens/{id}")).token(by))
+}
+
+fn check(server: &Server, token: &str) -> u16 {
+    let body = json!({ "policy": "default" });
+    server.send(Call::post("/api/v1/check", &body).token(token)).status
+}
+
+#[test]
+fn a_revoked_token_is_worthless_at_once_and_after_a_restart() {
+    let setup = Setup::sqlite();
+    let server = setup.start();
+    let (root, root_id) = made(&server, "admin", "root", None);
+    let (other, other_id) = made(&server, "admin", "other", Some(&root));
+    let (worker, worker_id) = made(&server, "check", "worker", Some(&root));
+    assert_eq!((check(&server, &worker), get(&server, &other)), (200, 200));
+    revoke(&server, &worker_id, &worker).problem(403);
+    revoke(&server, "000000000000", &root).problem(404);
+    revoke(&server, &root_id[..4], &root).problem(404);
+    let args = ["token", "revoke", &worker_id, "--token", &root];
+    tollgate(&server, &args).expect(0);
+    tollgate(&server, &args).expect(2);
+    assert_eq!(check(&server, &worker), 401);
+    // An admin may end itself, but not if it is the last.
+    revoke(&server, &other_id, &other).ok();
+    assert_eq!(get(&server, &other), 401);
+    revoke(&server, &root_id, &root).problem(409);
+    assert_eq!(get(&server, &root), 200);
+    server.terminate();
+    let server = setup.start();
+    assert_eq!(
+        (check(&server, &worker), get(&server, &other), get(&server, &root)),
+        (401, 401, 200)
+    );
+    let listed = tollgate(&server, &["token", "list", "--token", &root]).expect(0);
+    assert!(listed.out.contains(&root_id) && !listed.out.contains("worker"), "{listed:?}");
+}
+
+#[test]
+fn a_token_revoked_on_one_server_is_worthless_on_all() {
+    let schema = testkit::random::name("s").replace('-', "_");
+    let postgres = testkit::servers::Postgres::shared().url();
+    let url = format!("{postgres}?schema={schema}&deadline={}s", DEADLINE.as_secs());
+    let (one, two) = (Setup::postgres(&url).into_server(), Setup::postgres(&url).into_server());
+    let (root, root_id) = made(&one, "admin", "root", None);
+    let (worker, worker_id) = made(&one, "check", "worker", Some(&root));
+    let (other, other_id) = made(&two, "admin", "other", Some(&root));
+    assert_eq!((check(&two, &worker), get(&one, &other)), (200, 200));
+    revoke(&one, &worker_id, &root).ok();
+    assert_eq!(check(&one, &worker), 401);
+    // There it is known with the next decision, whoever asks for it.
+    assert_eq!(check(&two, &root), 200);
+    assert_eq!(check(&two, &worker), 401);
+    // What needs an admin asks the store first.
+    revoke(&one, &other_id, &root).ok();
+    assert_eq!(get(&two, &other), 401);
+    revoke(&two, &root_id, &root).problem(409);
 }

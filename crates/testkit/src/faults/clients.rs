@@ -20,8 +20,7 @@ const AT_ONCE: u64 = 50;
 const OTHER_FILES: u64 = 500;
 
 /// What the server allows the slow ones.
-const TIMEOUTS: &str =
-    "[server]\nheader_timeout = \"2s\"\nbody_timeout = \"2s\"\nwrite_timeout = \"2s\"";
+const TIMEOUTS: &str = "[server]\nheader_timeout = \"2s\"\nbody_timeout = \"2s\"";
 /// By when all of them must be gone, on a machine that is not loaded.
 const GONE_BY: Duration = Duration::from_secs(4);
 const BETWEEN_BYTES: Duration = Duration::from_millis(200);
