@@ -16,6 +16,7 @@ use crate::exit::Failure;
 use crate::forward_auth::ForwardAuth;
 use crate::listener::{self, ListenerLimits};
 use crate::metrics::Metrics;
+use crate::open_files;
 use crate::state::App;
 use crate::tls::{Tls, TlsFiles};
 
@@ -127,7 +128,7 @@ async fn serve(
         mail: mail.clone(),
     });
     let limits = ListenerLimits {
-        max_connections: config.server.max_connections.0,
+        max_connections: open_files::room_for_clients(config.server.max_connections.0),
         header_time: config.server.header_timeout.0,
         shutdown_time: config.server.shutdown_timeout.0,
     };

@@ -38,6 +38,7 @@ mod mail_send;
 mod offenders;
 mod openapi;
 mod other_sites;
+mod others_in_the_way;
 mod policies;
 mod postgres;
 mod rate_limit_config;
