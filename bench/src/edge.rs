@@ -15,9 +15,10 @@ use crate::Pace;
 use crate::http_client::send;
 use crate::outcome::Outcome;
 use crate::peers;
-use crate::report::{self, Bound, Table, Target, Targets, median, number, progress, ratio};
+use crate::report::{Report, Table, progress};
 use crate::serve::ECHO_BYTES;
 use crate::servers::Server;
+use crate::statistics::{median, number, ratio};
 use crate::wrk::{self, Expected, Load};
 
 /// Calls of the layer in one round.
@@ -29,13 +30,13 @@ const CHECK: &str = r#"{"policy":"api","subject":{"user":"user-KEY"},"cost":1}"#
 const GATE: &str = "X-Original-URI: /api/items/17\nX-Original-Method: GET\nX-User: user-KEY";
 
 pub(crate) fn run(pace: Pace) -> Result<()> {
-    report::print_title("Edge");
+    let mut report = Report::new("edge", "Edge", pace)?;
     let (bare, limited) = tower_layer(pace)?;
     let added: Vec<f64> = limited.iter().zip(&bare).map(|(limited, bare)| limited - bare).collect();
     let mut table = Table::new("A tower service, in process", &["service", "p50 ns"]);
     table.row(["bare".into(), number(median(&bare))]);
     table.row(["with the layer on `memory:`, 10,000 keys".into(), number(median(&limited))]);
-    table.print();
+    report.table(table);
     let (echo, gate) = over_http(pace)?;
     let mut table = Table::new("/gate, 10,000 keys", &["server", "requests/s", "p50 / p99 ms"]);
     for (name, rounds) in [("axum JSON echo", &echo), ("tollgate /gate", &gate)] {
@@ -49,33 +50,19 @@ pub(crate) fn run(pace: Pace) -> Result<()> {
         );
         table.row([name.to_owned(), of(Outcome::requests_per_second), latencies]);
     }
-    table.print();
+    report.table(table);
     let rates = |rounds: &[Outcome]| -> Vec<f64> {
         rounds.iter().map(Outcome::requests_per_second).collect()
     };
-    let mut targets = Targets::new();
-    targets.add(&Target {
-        what: "the tower layer adds, p50",
-        measured: median(&added) / 1e3,
-        unit: " µs",
-        bound: Bound::AtMost,
-        must: Some(3.0),
-        aim: None,
-    });
-    targets.add(&Target {
-        what: "/gate to the bare echo",
-        measured: ratio(&rates(&gate), &rates(&echo)),
-        unit: " ×",
-        bound: Bound::AtLeast,
-        must: Some(0.8),
-        aim: None,
-    });
-    targets.print();
-    let figures = json!({
+    let [bare_ns, limited_ns] = [&bare, &limited].map(|rounds| number(median(rounds)));
+    let detail = format!("{limited_ns} to {bare_ns} ns");
+    report.measured("edge.tower", median(&added) / 1e3, detail);
+    let (echo_rates, gate_rates) = (rates(&echo), rates(&gate));
+    let detail = format!("{} to {}/s", number(median(&gate_rates)), number(median(&echo_rates)));
+    report.measured("edge.gate", ratio(&gate_rates, &echo_rates), detail);
+    report.finish(json!({
         "tower_bare_ns": bare, "tower_limited_ns": limited, "echo": echo, "gate": gate,
-        "targets": targets.json(),
-    });
-    report::write("edge", pace, figures)
+    }))
 }
 
 /// The median time of a call without and with the layer, in each round.

@@ -1,6 +1,8 @@
 //! Requests per second over HTTP, beside a bare echo and the peers' servers.
 
 use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
 
 use anyhow::Result;
 use serde_json::{Value, json};
@@ -9,9 +11,11 @@ use crate::Pace;
 use crate::http_client::send;
 use crate::outcome::Outcome;
 use crate::peers;
-use crate::report::{self, Bound, Table, Target, Targets, median, number, progress, ratio};
+use crate::redis::{self, Checks, FSYNCS, Redis};
+use crate::report::{Report, Table, progress};
 use crate::serve::ECHO_BYTES;
 use crate::servers::Server;
+use crate::statistics::{median, number, ratio};
 use crate::wrk::{self, Expected, Load};
 
 const MANY_KEYS: usize = 10_000;
@@ -39,42 +43,63 @@ const POLICY_THREE: &str = r#"{"limits":[
 
 struct Contender {
     name: String,
-    load: Load<'static>,
+    way: Way,
+    keys: usize,
     /// The echo with an answer of the same size.
     echo: &'static str,
 }
 
+enum Way {
+    Http(Load<'static>),
+    Redis(Arc<Redis>),
+}
+
+impl Contender {
+    fn run(&self, wrk: &Path, pace: Pace) -> Result<Outcome> {
+        match &self.way {
+            Way::Http(load) => wrk::run(wrk, load, pace.http_slice),
+            Way::Redis(redis) => {
+                let checks = Checks { keys: self.keys, expected: Expected::Allowed };
+                redis.run(checks, wrk::CONNECTIONS, pace.http_slice)
+            }
+        }
+    }
+}
+
 pub(crate) fn run(pace: Pace) -> Result<()> {
-    report::print_title("HTTP");
-    println!(
+    let mut report = Report::new("http", "HTTP", pace)?;
+    report.note(format!(
         "POST, medians of {} interleaved rounds of {} s each: `wrk -t{} -c{}` on the same cores.\n\
-         limitador: its library behind the echo's stack, since limitador-server is not on crates.io.",
+         limitador: its library behind the echo's stack, since limitador-server is not on crates.io. \
+         Redis: 1 limit, a script by EVALSHA over as many connections, durable as it says.",
         HTTP_ROUNDS,
         pace.http_slice.as_secs(),
         wrk::THREADS,
         wrk::CONNECTIONS
-    );
+    ));
     let folder = tempfile::tempdir()?;
-    let (servers, contenders, missing) = start_all(folder.path())?;
+    let (servers, mut contenders, mut missing) = start_all(folder.path())?;
+    match peers::redis().and_then(|program| with_redis(&program)) {
+        Ok(with_redis) => contenders.extend(with_redis),
+        Err(error) => missing.push(format!("Redis: {error:#}")),
+    }
     let rounds = measure(&contenders, pace)?;
     drop(servers);
-    print_rounds(&contenders, &rounds, &missing);
-    let targets = targets(&contenders, &rounds);
-    targets.print();
+    report.table(table(&contenders, &rounds, &missing));
+    hold_against_targets(&mut report, &rounds);
     let figures = json!({
         "rounds": rounds.iter().map(|(name, rounds)| json!({ "contender": name, "rounds": rounds }))
             .collect::<Vec<Value>>(),
         "missing": missing,
-        "targets": targets.json(),
     });
-    report::write("http", pace, figures)
+    report.finish(figures)
 }
 
 const HTTP_ROUNDS: usize = 3;
 type Rounds = BTreeMap<String, Vec<Outcome>>;
 
 /// Every server, running; what is sent to each; and why a peer is not among them.
-fn start_all(folder: &std::path::Path) -> Result<(Vec<Server>, Vec<Contender>, Vec<String>)> {
+fn start_all(folder: &Path) -> Result<(Vec<Server>, Vec<Contender>, Vec<String>)> {
     let program = peers::tollgate()?;
     let mut servers = Vec::new();
     let mut contenders = Vec::new();
@@ -83,8 +108,8 @@ fn start_all(folder: &std::path::Path) -> Result<(Vec<Server>, Vec<Contender>, V
         let (port, connections) = (server.port, wrk::CONNECTIONS);
         let expected = Expected::Allowed;
         let load = Load { port, path, body, headers: "", keys, connections, expected };
-        let keys = if keys == 1 { "hot" } else { "10k keys" };
-        contenders.push(Contender { name: format!("{what}, {keys}"), load, echo });
+        let name = format!("{what}, {}", keys_in_words(keys));
+        contenders.push(Contender { name, way: Way::Http(load), keys, echo });
     };
     let mut paddings = [0, 0];
     for (store, url) in [
@@ -136,6 +161,24 @@ fn start_all(folder: &std::path::Path) -> Result<(Vec<Server>, Vec<Contender>, V
     Ok((servers, contenders, missing))
 }
 
+/// Two servers that differ in when they flush.
+fn with_redis(program: &Path) -> Result<Vec<Contender>> {
+    let mut contenders = Vec::new();
+    for fsync in FSYNCS {
+        let redis = Arc::new(Redis::start(program, fsync)?);
+        for keys in [1, MANY_KEYS] {
+            let name = format!("{}, {}", redis::name_of(fsync), keys_in_words(keys));
+            let way = Way::Redis(redis.clone());
+            contenders.push(Contender { name, way, keys, echo: ECHO_ONE });
+        }
+    }
+    Ok(contenders)
+}
+
+fn keys_in_words(keys: usize) -> &'static str {
+    if keys == 1 { "hot" } else { "10k keys" }
+}
+
 fn measure(contenders: &[Contender], pace: Pace) -> Result<Rounds> {
     let wrk = peers::wrk()?;
     let mut rounds = Rounds::new();
@@ -143,7 +186,7 @@ fn measure(contenders: &[Contender], pace: Pace) -> Result<Rounds> {
     for _ in 0..HTTP_ROUNDS {
         for contender in contenders {
             bar.set_message(contender.name.clone());
-            let outcome = wrk::run(&wrk, &contender.load, pace.http_slice)?;
+            let outcome = contender.run(&wrk, pace)?;
             rounds.entry(contender.name.clone()).or_default().push(outcome);
             bar.inc(1);
         }
@@ -160,7 +203,7 @@ fn echo_rates(rounds: &Rounds, echo: &str) -> Vec<f64> {
     rates(rounds, &format!("{echo}, 10k keys"))
 }
 
-fn print_rounds(contenders: &[Contender], rounds: &Rounds, missing: &[String]) {
+fn table(contenders: &[Contender], rounds: &Rounds, missing: &[String]) -> Table {
     let columns = ["server", "requests/s", "of the echo", "p50 ms", "p99 ms"];
     let mut table = Table::new("Requests", &columns);
     for contender in contenders {
@@ -181,35 +224,29 @@ fn print_rounds(contenders: &[Contender], rounds: &Rounds, missing: &[String]) {
     for reason in missing {
         table.row([reason.clone(), "–".into(), "–".into(), "–".into(), "–".into()]);
     }
-    table.print();
+    table
 }
 
-fn targets(contenders: &[Contender], rounds: &Rounds) -> Targets {
-    let mut targets = Targets::new();
-    let ours = contenders.iter().filter(|contender| contender.name.starts_with("tollgate"));
-    for contender in ours {
-        let rates_of_ours = rates(rounds, &contender.name);
-        let one = contender.echo == ECHO_ONE;
-        let mut at_least = |what: String, peer: &[f64], must, aim| {
-            if !peer.is_empty() {
-                let measured = ratio(&rates_of_ours, peer);
-                let (what, must) = (what.as_str(), Some(must));
-                let bound = Bound::AtLeast;
-                targets.add(&Target { what, measured, unit: " ×", bound, must, aim });
+fn hold_against_targets(report: &mut Report, rounds: &Rounds) {
+    let places = ["memory", "sqlite"].into_iter().flat_map(|store| {
+        [("1", "1 limit", ECHO_ONE), ("3", "3 limits", ECHO_THREE)].map(|limits| (store, limits))
+    });
+    for (store, (count, limits, echo)) in places {
+        for (keys, name_of_keys) in [("hot", "hot"), ("many", "10k keys")] {
+            let ours = rates(rounds, &format!("tollgate {store}, {limits}, {name_of_keys}"));
+            let mut to = |peer: &str, peers_rates: &[f64]| {
+                if !peers_rates.is_empty() {
+                    let id = format!("http.{store}.{count}.{keys}.{peer}");
+                    let [us, them] = [&ours, peers_rates].map(|rates| number(median(rates)));
+                    let detail = format!("{us} to {them}/s");
+                    report.measured(&id, ratio(&ours, peers_rates), detail);
+                }
+            };
+            to("echo", &echo_rates(rounds, echo));
+            to("limitador", &rates(rounds, &format!("{LIMITADOR}, {limits}, 10k keys")));
+            if count == "1" {
+                to("throttlecrab", &rates(rounds, &format!("{THROTTLECRAB}, {name_of_keys}")));
             }
-        };
-        let name = &contender.name;
-        let echo = echo_rates(rounds, contender.echo);
-        let (must, aim) = if one { (0.80, Some(0.95)) } else { (0.75, None) };
-        at_least(format!("{name}, to the echo"), &echo, must, aim);
-        let limits = if one { "1 limit" } else { "3 limits" };
-        let limitador = rates(rounds, &format!("{LIMITADOR}, {limits}, 10k keys"));
-        at_least(format!("{name}, to {LIMITADOR}"), &limitador, 1.0, None);
-        let keys = if contender.load.keys == 1 { "hot" } else { "10k keys" };
-        let throttlecrab = rates(rounds, &format!("{THROTTLECRAB}, {keys}"));
-        if one {
-            at_least(format!("{name}, to {THROTTLECRAB}"), &throttlecrab, 1.0, None);
         }
     }
-    targets
 }

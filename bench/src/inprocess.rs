@@ -13,7 +13,8 @@ use crate::contenders::{
     self, Contender, GOVERNOR, GOVERNOR_REFUSING, LIMITADOR, LIMITADOR_THREE, OURS_BUCKET,
     OURS_FIXED, OURS_REFUSING, OURS_SLIDING, OURS_THREE, Subject, Tally, Turn,
 };
-use crate::report::{self, Bound, Table, Target, Targets, median, number, progress, ratio};
+use crate::report::{Report, Table, progress};
+use crate::statistics::{median, number, ratio};
 
 const THREADS: [usize; 2] = [1, 2];
 const MANY_KEYS: usize = 100_000;
@@ -38,13 +39,13 @@ struct Cell {
 }
 
 pub(crate) fn run(pace: Pace) -> Result<()> {
-    report::print_title("In process");
-    println!(
+    let mut report = Report::new("inprocess", "In process", pace)?;
+    report.note(format!(
         "Nanoseconds per check and thread: medians of {} interleaved rounds of {} ms each, \
          fastest and slowest round in brackets; ratios are medians of the rounds' ratios.",
         pace.rounds,
         pace.slice.as_millis()
-    );
+    ));
     let mut cells = Vec::new();
     for (keys, subjects) in [("hot", vec![Subject::new(0)]), ("100k", shuffled_subjects())] {
         let contenders: Vec<Contender> = contenders::all()?
@@ -58,17 +59,16 @@ pub(crate) fn run(pace: Pace) -> Result<()> {
         }
     }
     for cell in &cells {
-        print_cell(cell);
+        report.table(table(cell));
+        hold_against_targets(&mut report, cell);
     }
-    let targets = targets(&cells);
-    targets.print();
     let rows: Vec<Value> = cells
         .iter()
         .map(|cell| {
             json!({ "keys": cell.keys, "threads": cell.threads, "ns_per_check": cell.rounds })
         })
         .collect();
-    report::write("inprocess", pace, json!({ "cells": rows, "targets": targets.json() }))
+    report.finish(json!({ "cells": rows }))
 }
 
 /// In an order that has nothing to do with the order in which the maps were filled.
@@ -155,7 +155,7 @@ fn slice(contender: &Contender, subjects: &[Subject], threads: usize, pace: Pace
     Ok(sum / threads as f64)
 }
 
-fn print_cell(cell: &Cell) {
+fn table(cell: &Cell) -> Table {
     let heading = format!(
         "{} key{}, {} thread(s)",
         cell.keys,
@@ -170,7 +170,7 @@ fn print_cell(cell: &Cell) {
         });
         table.row([(*name).to_owned(), spread(rounds), compared]);
     }
-    table.print();
+    table
 }
 
 fn spread(rounds: &[f64]) -> String {
@@ -179,36 +179,22 @@ fn spread(rounds: &[f64]) -> String {
     format!("{} ({}–{})", number(median(rounds)), number(fastest), number(slowest))
 }
 
-fn targets(cells: &[Cell]) -> Targets {
-    let mut targets = Targets::new();
-    for cell in cells {
-        let place = format!("{}, {} thread(s)", cell.keys, cell.threads);
-        let rounds = |name: &str| &cell.rounds[name];
-        let hot = cell.keys == "hot";
-        targets.add(&Target {
-            what: &format!("one bucket limit to governor keyed, {place}"),
-            measured: ratio(rounds(OURS_BUCKET), rounds(GOVERNOR)),
-            unit: " ×",
-            bound: Bound::AtMost,
-            must: Some(if hot { 1.5 } else { 1.0 }),
-            aim: hot.then_some(1.0),
-        });
-        targets.add(&Target {
-            what: &format!("3 limits, times as fast as limitador, {place}"),
-            measured: ratio(rounds(LIMITADOR_THREE), rounds(OURS_THREE)),
-            unit: " ×",
-            bound: Bound::AtLeast,
-            must: Some(10.0),
-            aim: None,
-        });
-        targets.add(&Target {
-            what: &format!("3 limits, {place}"),
-            measured: median(rounds(OURS_THREE)),
-            unit: " ns",
-            bound: Bound::AtMost,
-            must: None,
-            aim: Some(250.0),
-        });
-    }
-    targets
+fn hold_against_targets(report: &mut Report, cell: &Cell) {
+    let place = format!("{}.{}", cell.keys, cell.threads);
+    let rounds = |name: &str| &cell.rounds[name];
+    let shown = |name: &str| number(median(rounds(name)));
+    let [ours, governor] = [OURS_BUCKET, GOVERNOR].map(shown);
+    report.measured(
+        &format!("inprocess.bucket.{place}"),
+        ratio(rounds(OURS_BUCKET), rounds(GOVERNOR)),
+        format!("{ours} to {governor} ns"),
+    );
+    let [three, limitador] = [OURS_THREE, LIMITADOR_THREE].map(shown);
+    report.measured(
+        &format!("inprocess.three.{place}"),
+        ratio(rounds(LIMITADOR_THREE), rounds(OURS_THREE)),
+        format!("{three} to {limitador} ns"),
+    );
+    let id = format!("inprocess.three_ns.{place}");
+    report.measured(&id, median(rounds(OURS_THREE)), String::new());
 }

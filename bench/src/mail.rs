@@ -1,24 +1,27 @@
 //! The mail relay: messages accepted over HTTP, delivered by SMTP, and waiting in their hundred
 //! thousands, on a file.
 
-mod sink;
+pub(crate) mod sink;
 
+use std::ops::Range;
 use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant, SystemTime};
 
-use anyhow::{Context as _, Result, bail, ensure};
+use anyhow::{Result, bail, ensure};
 use serde_json::{Value, json};
 
 use crate::Pace;
 use crate::http_client::send;
+use crate::machine::{TICKS_PER_SECOND, Usage};
 use crate::peers;
-use crate::report::{self, Bound, Table, Target, Targets, number, progress};
+use crate::report::{Report, Table, progress};
 use crate::servers::Server;
+use crate::statistics::number;
 use sink::Sink;
 
 /// Messages in one call, and callers at once.
-const BATCH: usize = 100;
+pub(crate) const BATCH: usize = 100;
 const CALLERS: usize = 4;
 /// Messages that are accepted, then delivered.
 const DELIVERED: usize = 10_000;
@@ -27,11 +30,9 @@ const CONNECTIONS: usize = 8;
 /// How long the dispatcher is watched while everybody waits.
 const WATCHED: Duration = Duration::from_secs(20);
 const PATIENCE: Duration = Duration::from_secs(300);
-/// Of `/proc/PID/stat`.
-const TICKS_PER_SECOND: f64 = 100.0;
 
 pub(crate) fn run(pace: Pace) -> Result<()> {
-    report::print_title("Mail");
+    let mut report = Report::new("mail", "Mail", pace)?;
     let folder = tempfile::tempdir()?;
     let store = format!("sqlite:{}", folder.path().join("bench.db").display());
     let server = Server::tollgate(&peers::tollgate()?, &store)?;
@@ -49,7 +50,7 @@ pub(crate) fn run(pace: Pace) -> Result<()> {
 
     // For tomorrow, so that accepting is measured by itself.
     let tomorrow = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH)?.as_secs() + 86_400;
-    let accepting = accept(&server, "free", DELIVERED, Some(tomorrow))?;
+    let accepting = accept(&server, "free", 0..DELIVERED, Some(tomorrow))?;
     let begun = Instant::now();
     post("/commands/run-now", json!({ "tenant_id": "bench" }))?;
     until(begun, || Ok(sink.messages() >= DELIVERED))?;
@@ -58,13 +59,13 @@ pub(crate) fn run(pace: Pace) -> Result<()> {
     let connections = sink.connections();
 
     // One goes out, the others wait for tomorrow.
-    let before = Usage::of(&server)?;
-    let backlog = accept(&server, "paced", pace.mail_backlog, None)?;
+    let before = Usage::of(&server.id().to_string())?;
+    let backlog = accept(&server, "paced", 0..pace.mail_backlog, None)?;
     until(Instant::now(), || Ok(sink.messages() > DELIVERED))?;
     std::thread::sleep(Duration::from_secs(2));
-    let from = Usage::of(&server)?;
+    let from = Usage::of(&server.id().to_string())?;
     std::thread::sleep(WATCHED);
-    let to = Usage::of(&server)?;
+    let to = Usage::of(&server.id().to_string())?;
     ensure!(sink.messages() == DELIVERED + 1, "the limit of one a day was not kept");
     let busy_percent =
         (to.ticks - from.ticks) as f64 / TICKS_PER_SECOND / WATCHED.as_secs_f64() * 100.0;
@@ -102,42 +103,35 @@ pub(crate) fn run(pace: Pace) -> Result<()> {
     ] {
         table.row([what, measured]);
     }
-    table.print();
-    let mut targets = Targets::new();
-    for (what, measured, unit, bound, must) in [
-        ("accepted, batches of 100", accepted, " /s", Bound::AtLeast, 1500.0),
-        ("delivered", delivered, " /s", Bound::AtLeast, 300.0),
-        ("waiting mail costs", busy_percent, " % of a core", Bound::AtMost, 5.0),
-        // What SQLite and the allocator keep is bounded, and much less than this for each.
-        ("memory for each that waits", grown, " bytes", Bound::AtMost, 100.0),
-    ] {
-        targets.add(&Target { what, measured, unit, bound, must: Some(must), aim: None });
-    }
-    targets.print();
-    let figures = json!({
+    report.table(table);
+    report.measured("mail.accepted", accepted, String::new());
+    report.measured("mail.delivered", delivered, format!("over {connections} connections"));
+    let detail = if pace.quick { format!("{waiting} waiting") } else { String::new() };
+    report.measured("mail.waiting", busy_percent, detail.clone());
+    // What SQLite and the allocator keep is bounded, and much less than the target for each.
+    report.measured("mail.memory", grown, detail);
+    report.finish(json!({
         "accepted_per_second": accepted, "delivered_per_second": delivered,
         "backlog": pace.mail_backlog, "busy_percent": busy_percent,
         "resident_bytes": [before.resident_bytes, to.resident_bytes],
-        "targets": targets.json(),
-    });
-    report::write("mail", pace, figures)
+    }))
 }
 
 /// Adds messages in batches, by several callers. How long it took until all were durable.
-fn accept(
+pub(crate) fn accept(
     server: &Server,
     account: &str,
-    count: usize,
+    numbers: Range<usize>,
     deferred_ts: Option<u64>,
 ) -> Result<Duration> {
-    let next = AtomicUsize::new(0);
-    let bar = progress(count / BATCH, account);
+    let next = AtomicUsize::new(numbers.start);
+    let bar = progress(numbers.len() / BATCH, account);
     let begun = Instant::now();
     std::thread::scope(|scope| {
         let work = || -> Result<()> {
             loop {
                 let first = next.fetch_add(BATCH, Ordering::Relaxed);
-                if first >= count {
+                if first >= numbers.end {
                     return Ok(());
                 }
                 let messages: Vec<Value> = (first..first + BATCH)
@@ -169,7 +163,8 @@ fn message(account: &str, number: usize, deferred_ts: Option<u64>) -> Value {
     })
 }
 
-fn until(begun: Instant, is_so: impl Fn() -> Result<bool>) -> Result<()> {
+/// Looks until it is so, or for too long.
+pub(crate) fn until(begun: Instant, is_so: impl Fn() -> Result<bool>) -> Result<()> {
     while !is_so()? {
         ensure!(begun.elapsed() < PATIENCE, "it takes too long");
         std::thread::sleep(Duration::from_millis(1));
@@ -179,23 +174,4 @@ fn until(begun: Instant, is_so: impl Fn() -> Result<bool>) -> Result<()> {
 
 fn size(file: &Path) -> Result<String> {
     Ok(format!("{} MB", number(std::fs::metadata(file)?.len() as f64 / 1e6)))
-}
-
-/// What a server has used.
-struct Usage {
-    ticks: u64,
-    resident_bytes: u64,
-}
-
-impl Usage {
-    fn of(server: &Server) -> Result<Self> {
-        let process = format!("/proc/{}", server.id());
-        let stat = std::fs::read_to_string(format!("{process}/stat"))?;
-        let (_, rest) = stat.rsplit_once(')').context("a process has a name")?;
-        let field =
-            |number: usize| rest.split_whitespace().nth(number).unwrap_or("0").parse::<u64>();
-        // Times in user and in system mode, the 14th and 15th; the 24th is resident pages.
-        let (ticks, pages) = (field(11)? + field(12)?, field(21)?);
-        Ok(Self { ticks, resident_bytes: pages * 4096 })
-    }
 }

@@ -1,24 +1,33 @@
 //! Every published figure and the peers, from one command: `cargo run --release -p bench -- all`.
 //!
-//! Tables go to standard output as Markdown, the raw rounds to `bench/results/*.json`. Contenders
-//! take turns within each round, because the machine is never quiet: trust the ratios.
+//! Tables go to standard output as Markdown, everything measured to `bench/results/*.json`, and
+//! from there to `docs/figures.md` and the README. Contenders take turns within each round,
+//! because the machine is never quiet: trust the ratios.
 
+mod benches;
 mod contenders;
 mod edge;
+mod figures;
+mod growth;
 mod http;
 mod http_client;
 mod inprocess;
+mod machine;
 mod mail;
 mod memory;
 mod offenders;
 mod outcome;
+mod package;
 mod peers;
 mod postgres;
+mod redis;
 mod report;
 mod serve;
 mod servers;
 mod slots;
 mod start;
+mod statistics;
+mod targets;
 mod wrk;
 
 use std::process::ExitCode;
@@ -26,47 +35,73 @@ use std::time::Duration;
 
 use anyhow::{Result, bail};
 
-const USAGE: &str = "usage: bench [--quick] all | edge | inprocess | http | mail | memory | offenders | postgres | slots | start";
-
 /// How long everything runs.
 #[derive(Clone, Copy, Debug)]
 struct Pace {
+    /// To try the bench itself, not to publish.
+    quick: bool,
     rounds: usize,
     slice: Duration,
     /// The same over HTTP, where connections are set up in each.
     http_slice: Duration,
     /// The same on PostgreSQL, where pgbench counts in whole seconds.
     postgres_slice: Duration,
+    postgres_rounds: usize,
     postgres_callers: &'static [usize],
     keys_in_memory: usize,
     slots_in_burst: usize,
     mail_backlog: usize,
     starts: usize,
+    growth: Growth,
+}
+
+/// The sizes at which costs are taken.
+#[derive(Clone, Copy, Debug)]
+struct Growth {
+    keys: &'static [usize],
+    keys_on_postgres: &'static [usize],
+    slots: &'static [usize],
+    mail: &'static [usize],
 }
 
 const FULL: Pace = Pace {
+    quick: false,
     rounds: 5,
     slice: Duration::from_millis(300),
     http_slice: Duration::from_secs(4),
     postgres_slice: Duration::from_secs(2),
+    postgres_rounds: 3,
     postgres_callers: &[1, 8, 64, 512],
     keys_in_memory: 1_000_000,
     slots_in_burst: 500_000,
     mail_backlog: 1_000_000,
     starts: 7,
+    growth: Growth {
+        keys: &[1_000, 100_000, 1_000_000, 10_000_000],
+        keys_on_postgres: &[1_000, 100_000, 1_000_000, 10_000_000],
+        slots: &[1_000, 10_000, 100_000, 1_000_000, 5_000_000],
+        mail: &[1_000, 100_000, 1_000_000],
+    },
 };
 
-/// To try the bench itself, not to publish.
 const QUICK: Pace = Pace {
+    quick: true,
     rounds: 3,
     slice: Duration::from_millis(60),
     http_slice: Duration::from_secs(1),
     postgres_slice: Duration::from_secs(1),
+    postgres_rounds: 2,
     postgres_callers: &[1, 64],
     keys_in_memory: 200_000,
     slots_in_burst: 50_000,
     mail_backlog: 50_000,
     starts: 3,
+    growth: Growth {
+        keys: &[1_000, 100_000, 1_000_000],
+        keys_on_postgres: &[1_000, 100_000],
+        slots: &[1_000, 10_000, 100_000],
+        mail: &[1_000, 20_000],
+    },
 };
 
 /// The server's, so that what is measured here is what it does.
@@ -91,32 +126,18 @@ fn run(arguments: &[String]) -> Result<()> {
     };
     let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
     match arguments.as_slice() {
-        ["all"] => {
-            inprocess::run(pace)?;
-            memory::run(pace)?;
-            http::run(pace)?;
-            offenders::run(pace)?;
-            postgres::run(pace, "")?;
-            slots::run(pace)?;
-            edge::run(pace)?;
-            mail::run(pace)?;
-            start::run(pace)
+        ["--help" | "-h" | "help"] => {
+            println!("{}", benches::usage());
+            Ok(())
         }
-        ["inprocess"] => inprocess::run(pace),
-        ["memory"] => memory::run(pace),
-        ["http"] => http::run(pace),
-        ["offenders"] => offenders::run(pace),
-        ["postgres"] => postgres::run(pace, ""),
-        // With parameters of the store's URL, to try others than the defaults: lanes=8
-        ["postgres", parameters] => postgres::run(pace, parameters),
-        ["mail"] => mail::run(pace),
-        ["slots"] => slots::run(pace),
-        ["edge"] => edge::run(pace),
-        ["start"] => start::run(pace),
-        // The rest are children of the bench itself.
+        ["all"] => benches::run_all(pace),
+        ["verdicts"] => figures::write(),
+        // These are children of the bench itself.
         ["fill-memory", store, keys] => memory::child(store, keys.parse()?),
+        ["grow-checks", store, sizes @ ..] => growth::checks_child(store, sizes),
         ["serve-echo", padding_bytes] => serve::echo(padding_bytes.parse()?),
         ["serve-limitador"] => serve::limitador(),
-        _ => bail!(USAGE),
+        [name, rest @ ..] => benches::run(pace, name, rest),
+        [] => bail!("{}", benches::usage()),
     }
 }

@@ -1,6 +1,5 @@
 //! Bytes per key, in a process of its own for each store: before, full, and after all expired.
 
-use std::fs;
 use std::num::NonZeroU32;
 use std::process::Command;
 use std::sync::Arc;
@@ -15,7 +14,9 @@ use tollgate::{Clock, Instant, Policy, Tollgate};
 
 use crate::Pace;
 use crate::contenders::{BUCKET, FIXED, SLIDING};
-use crate::report::{self, Bound, Table, Target, Targets, number, progress};
+use crate::machine::Usage;
+use crate::report::{Report, Table, progress};
+use crate::statistics::{mib, number};
 
 const STORES: [&str; 4] = ["bucket", "fixed", "sliding", "governor"];
 const HOUR_MICROS: i64 = 3_600_000_000;
@@ -32,15 +33,14 @@ struct Reading {
 
 pub(crate) fn run(pace: Pace) -> Result<()> {
     let keys = pace.keys_in_memory;
-    report::print_title("Memory");
-    println!(
+    let mut report = Report::new("memory", "Memory", pace)?;
+    report.note(format!(
         "Resident memory of a process with {} keys like `user-00012345`, one limit by user, \
          spent from once each.",
         number(keys as f64)
-    );
+    ));
     let columns = ["store", "bytes per key", "resident, full", "after all expired and were swept"];
     let mut table = Table::new("Resident memory", &columns);
-    let mut targets = Targets::new();
     let mut readings = Vec::new();
     let bar = progress(STORES.len(), "memory");
     for store in STORES {
@@ -54,27 +54,15 @@ pub(crate) fn run(pace: Pace) -> Result<()> {
             format!("{} ({} keys)", mib(reading.expired_bytes), reading.keys_expired),
         ]);
         if store == "bucket" {
-            targets.add(&Target {
-                what: "memory per key, one bucket limit",
-                measured: bytes_per_key,
-                unit: " bytes",
-                bound: Bound::AtMost,
-                must: Some(150.0),
-                aim: None,
-            });
+            report.measured("memory.bytes_per_key", bytes_per_key, String::new());
         }
         readings
             .push(json!({ "store": store, "bytes_per_key": bytes_per_key, "reading": reading }));
         bar.inc(1);
     }
     bar.finish_and_clear();
-    table.print();
-    targets.print();
-    report::write("memory", pace, json!({ "stores": readings, "targets": targets.json() }))
-}
-
-fn mib(bytes: u64) -> String {
-    format!("{} MiB", number(bytes as f64 / f64::from(1 << 20)))
+    report.table(table);
+    report.finish(json!({ "stores": readings }))
 }
 
 fn measure(store: &str, keys: usize) -> Result<Reading> {
@@ -145,11 +133,5 @@ fn fill_governor(keys: usize) -> Result<Reading> {
 }
 
 fn resident_bytes() -> Result<u64> {
-    let status = fs::read_to_string("/proc/self/status")?;
-    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
-    let kib: u64 = line
-        .and_then(|line| line.split_whitespace().next())
-        .context("/proc/self/status has VmRSS")?
-        .parse()?;
-    Ok(kib * 1024)
+    Ok(Usage::of("self")?.resident_bytes)
 }

@@ -9,8 +9,9 @@ use crate::Pace;
 use crate::http_client::send;
 use crate::outcome::Outcome;
 use crate::peers;
-use crate::report::{self, Bound, Table, Target, Targets, median, number, progress, ratio};
+use crate::report::{Report, Table, progress};
 use crate::servers::Server;
+use crate::statistics::{median, number, ratio};
 use crate::wrk::{self, Expected, Load};
 
 const ROUNDS: usize = 5;
@@ -21,22 +22,24 @@ const ALLOWING: &str = r#"{"policy":"allowing","subject":{"user":"user-KEY"},"co
 const REFUSING_POLICY: &str = r#"{"limits":[{"name":"user","max":1,"per":"3650d","by":["user"]}]}"#;
 const ALLOWING_POLICY: &str =
     r#"{"limits":[{"name":"user","max":1000000000,"per":"3650d","by":["user"]}]}"#;
+const HOT: &str = "refused, hot";
+const MANY: &str = "refused, 10k keys";
 /// The loads, with what their answers must be.
 const LOADS: [(&str, &str, usize, Expected); 3] = [
-    ("refused, hot", REFUSING, 1, Expected::Refused),
-    ("refused, 10k keys", REFUSING, MANY_KEYS, Expected::Refused),
+    (HOT, REFUSING, 1, Expected::Refused),
+    (MANY, REFUSING, MANY_KEYS, Expected::Refused),
     ("allowed, 10k keys", ALLOWING, MANY_KEYS, Expected::Allowed),
 ];
 
 pub(crate) fn run(pace: Pace) -> Result<()> {
-    report::print_title("Offenders");
-    println!(
+    let mut report = Report::new("offenders", "Offenders", pace)?;
+    report.note(format!(
         "POST to a server that records refusals and to one that does not: medians of {ROUNDS} \
          interleaved rounds of {} s each, `wrk -t{} -c{}` on the same cores.",
         pace.http_slice.as_secs(),
         wrk::THREADS,
         wrk::CONNECTIONS
-    );
+    ));
     let folder = tempfile::tempdir()?;
     let program = peers::tollgate()?;
     let mut servers = Vec::new();
@@ -56,19 +59,20 @@ pub(crate) fn run(pace: Pace) -> Result<()> {
     let rounds = measure(&servers, pace)?;
     drop(servers);
     let mut table = Table::new("Requests per second", &["load", "recording", "not", "of it"]);
-    let mut targets = Targets::new();
     for (what, [with, without]) in &rounds {
         let kept = ratio(with, without);
         let cells = [number(median(with)), number(median(without)), number(kept)];
         let [with, without, shown] = cells;
+        let id = match *what {
+            HOT => "offenders.refused.hot",
+            MANY => "offenders.refused.many",
+            _ => "offenders.allowed",
+        };
+        report.measured(id, kept, format!("{with} to {without}/s"));
         table.row([(*what).to_owned(), with, without, shown]);
-        let what = format!("recording to not recording, {what}");
-        let (measured, bound, must) = (kept, Bound::AtLeast, Some(0.95));
-        targets.add(&Target { what: &what, measured, unit: " ×", bound, must, aim: None });
     }
-    table.print();
-    targets.print();
-    report::write("offenders", pace, json!({ "rounds": rounds, "targets": targets.json() }))
+    report.table(table);
+    report.finish(json!({ "rounds": rounds }))
 }
 
 /// By load: requests per second with and without.

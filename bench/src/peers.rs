@@ -23,15 +23,27 @@ pub(crate) fn wrk() -> Result<PathBuf> {
 /// Our own server, built as it is now.
 pub(crate) fn tollgate() -> Result<PathBuf> {
     eprintln!("building the server");
+    // Beside this program, wherever that was built: TARGET/release/bench.
+    let own = std::env::current_exe()?;
+    let target = own.ancestors().nth(2).context("this program stands in a target folder")?;
     let status = Command::new("cargo")
-        .args(["build", "--release", "--quiet"])
+        .args(["build", "--release", "--quiet", "--target-dir"])
+        .arg(target)
         .current_dir(report::workspace())
         .status()?;
     ensure!(status.success(), "the server does not build");
-    report::workspace()
-        .join("target/release/tollgate")
-        .canonicalize()
-        .context("target/release/tollgate is not there after building it")
+    let path = target.join("release/tollgate");
+    ensure!(path.exists(), "{} is not there after building it", path.display());
+    Ok(path)
+}
+
+/// Debian's Redis.
+pub(crate) fn redis() -> Result<PathBuf> {
+    let path = PathBuf::from("/usr/bin/redis-server");
+    if !path.exists() {
+        install_package("redis-server")?;
+    }
+    Ok(path)
 }
 
 /// From crates.io, as its authors locked it.

@@ -15,14 +15,18 @@ use anyhow::Result;
 use serde_json::{Value, json};
 
 use crate::Pace;
+use crate::machine;
 use crate::outcome::Outcome;
-use crate::report::{self, Bound, Table, Target, Targets, median, number, progress, ratio};
+use crate::report::{Report, Table, progress};
+use crate::statistics::{median, number, ratio};
 use loads::{LOADS, Load};
 use rig::{Contender, HTTP, IN_PROCESS, Rig};
 
 const CALLERS: [usize; 4] = [1, 8, 64, 512];
 /// Nobody is to be refused for being slow here: that would look fast.
 const PARAMETERS: &str = "deadline=10s";
+/// How many callers are compared, and warm up.
+pub(crate) const COMPARED: usize = 64;
 const WATCHED: Duration = Duration::from_secs(2);
 
 /// By callers and contender.
@@ -36,58 +40,63 @@ struct Cell {
 
 /// `parameters` of our store's URL, to try others than the defaults.
 pub(crate) fn run(pace: Pace, parameters: &str) -> Result<()> {
-    report::print_title("PostgreSQL");
-    let before = report::busy_percent(WATCHED)?;
+    let mut report = Report::new("postgres", "PostgreSQL", pace)?;
+    let before = machine::busy_percent(WATCHED)?;
     let mut rig = Rig::start(&format!("{PARAMETERS}&{parameters}"))?;
-    println!(
+    report.note(format!(
         "PostgreSQL {}, fsync and synchronous_commit on, 128 MB of buffers, all on the same cores. \
          Medians of {} interleaved rounds of {} s each, after one that is not counted; \
-         `pgbench -M prepared -j 2` drives the SQL, `wrk -t2` our server.\n\
+         `pgbench -M prepared -j 2` drives the SQL, `wrk -t2` our server. \
+         Redis runs a script by EVALSHA, one request at a time on each connection.\n\
          What else ran took {} % of the machine before the start.{}",
         rig.version(),
-        pace.rounds,
+        pace.postgres_rounds,
         pace.postgres_slice.as_secs(),
         number(before),
         if parameters.is_empty() { String::new() } else { format!(" With {parameters}.") },
-    );
+    ));
     let mut cells = Vec::new();
     for load in LOADS {
         let contenders = rig.contenders(load);
         let rounds = measure(&rig, load, &contenders, pace)?;
         let cell = Cell { load, contenders: contenders.iter().map(|it| it.name).collect(), rounds };
-        print_cell(&cell);
+        report.table(table(&cell));
         cells.push(cell);
     }
     for reason in &rig.missing {
-        println!("Not measured: {reason}");
+        report.note(format!("Not measured: {reason}"));
     }
     let (version, missing) = (rig.version(), std::mem::take(&mut rig.missing));
     drop(rig);
-    let after = report::busy_percent(WATCHED)?;
-    println!("What else ran took {} % of the machine after the end.", number(after));
-    let targets = targets(&cells);
-    targets.print();
+    let after = machine::busy_percent(WATCHED)?;
+    report.note(format!("What else ran took {} % of the machine after the end.", number(after)));
+    for cell in &cells {
+        hold_against_targets(&mut report, cell);
+    }
     let figures = json!({
         "postgres": version,
         "parameters": parameters,
         "busy_percent_before_and_after": [before, after],
         "cells": cells.iter().flat_map(Cell::json).collect::<Vec<Value>>(),
         "missing": missing,
-        "targets": targets.json(),
     });
-    report::write("postgres", pace, figures)
+    report.finish(figures)
 }
 
 fn measure(rig: &Rig, load: Load, contenders: &[Contender], pace: Pace) -> Result<Rounds> {
     let mut rounds = Rounds::new();
-    let slices = (pace.rounds + 1) * pace.postgres_callers.len() * contenders.len();
+    let slices = (pace.postgres_rounds + 1) * pace.postgres_callers.len() * contenders.len();
     let bar = progress(slices, load.policy());
-    for round in 0..=pace.rounds {
+    for round in 0..=pace.postgres_rounds {
         for &callers in pace.postgres_callers {
+            // In the first round, which is not counted, tables are filled.
+            if round == 0 && callers != COMPARED {
+                bar.inc(contenders.len() as u64);
+                continue;
+            }
             for contender in contenders {
                 bar.set_message(format!("{}, {callers} callers", contender.name));
                 let outcome = rig.run(contender, load, callers, pace.postgres_slice)?;
-                // In the first round tables are filled and plans are made.
                 if let Some(outcome) = outcome
                     && round > 0
                 {
@@ -119,7 +128,7 @@ impl Cell {
     }
 }
 
-fn print_cell(cell: &Cell) {
+fn table(cell: &Cell) -> Table {
     let heading = format!(
         "{}: decisions/s (× {}; p50 / p99 ms)",
         capitalised(cell.load.title()),
@@ -141,7 +150,7 @@ fn print_cell(cell: &Cell) {
         });
         table.row([(*name).to_owned(), one, few, many, most]);
     }
-    table.print();
+    table
 }
 
 fn capitalised(text: &str) -> String {
@@ -149,49 +158,35 @@ fn capitalised(text: &str) -> String {
     first.to_uppercase() + rest
 }
 
-fn targets(cells: &[Cell]) -> Targets {
-    let mut targets = Targets::new();
-    for cell in cells {
-        let (title, base) = (cell.load.title(), cell.load.base());
-        let mut add = |what: &str, measured, bound, must, aim| {
-            let what = format!("{title}, {what}");
-            targets.add(&Target {
-                what: &what,
-                measured,
-                unit: " ×",
-                bound,
-                must: Some(must),
-                aim,
-            });
-        };
-        let (must, aim) = match cell.load {
-            Load::Hot => (20.0, Some(50.0)),
-            Load::Many => (2.0, Some(4.0)),
-            Load::Tiers => (15.0, Some(40.0)),
-            Load::Refusals => (100.0, None),
-        };
-        for ours in [IN_PROCESS, HTTP] {
-            let measured = ratio(&cell.rates(64, ours), &cell.rates(64, base));
-            add(&format!("64 callers, {ours} to {base}"), measured, Bound::AtLeast, must, aim);
+fn hold_against_targets(report: &mut Report, cell: &Cell) {
+    let (load, base) = (cell.load.id(), cell.load.base());
+    for (face, ours) in [("inprocess", IN_PROCESS), ("http", HTTP)] {
+        let rates = |callers| cell.rates(callers, ours);
+        let base_rates = cell.rates(COMPARED, base);
+        let detail =
+            format!("{} to {}/s", number(median(&rates(COMPARED))), number(median(&base_rates)));
+        let measured = ratio(&rates(COMPARED), &base_rates);
+        report.measured(&format!("postgres.{load}.{face}"), measured, detail);
+        let steps: Vec<f64> = [(8, COMPARED), (COMPARED, 512)]
+            .into_iter()
+            .filter(|(few, many)| !rates(*few).is_empty() && !rates(*many).is_empty())
+            .map(|(few, many)| ratio(&rates(many), &rates(few)))
+            .collect();
+        if let [to_many, to_most] = steps[..] {
+            let detail = format!("{} and {} ×", number(to_many), number(to_most));
+            let id = format!("postgres.steady.{load}.{face}");
+            report.measured(&id, to_many.min(to_most), detail);
         }
         if cell.load == Load::Hot {
             let p50 = |callers, name| cell.values(callers, name, |outcome| outcome.p50_micros);
             let p99 = |callers, name| cell.values(callers, name, |outcome| outcome.p99_micros);
-            let what = format!("64 callers, our p99 to the p50 of {base}");
-            add(&what, ratio(&p99(64, IN_PROCESS), &p50(64, base)), Bound::AtMost, 1.0, None);
-            let what = format!("a lone caller, our p50 to that of {base}");
-            add(&what, ratio(&p50(1, IN_PROCESS), &p50(1, base)), Bound::AtMost, 1.5, None);
-        }
-        for (few, many) in [(8, 64), (64, 512)] {
-            for ours in [IN_PROCESS, HTTP] {
-                if cell.rates(many, ours).is_empty() || cell.rates(few, ours).is_empty() {
-                    continue;
-                }
-                let measured = ratio(&cell.rates(many, ours), &cell.rates(few, ours));
-                let what = format!("{ours}, {many} callers to {few}");
-                add(&what, measured, Bound::AtLeast, 1.0, None);
-            }
+            let mut latency = |what: &str, ours: &[f64], theirs: &[f64]| {
+                let [us, them] = [ours, theirs].map(|micros| number(median(micros) / 1e3));
+                let id = format!("postgres.{what}.{face}");
+                report.measured(&id, ratio(ours, theirs), format!("{us} to {them} ms"));
+            };
+            latency("p99", &p99(COMPARED, ours), &p50(COMPARED, base));
+            latency("lone", &p50(1, ours), &p50(1, base));
         }
     }
-    targets
 }

@@ -1,19 +1,23 @@
-//! Markdown for people, JSON for programs, and on what machine it was measured.
+//! What one bench has to say: shown while it runs, and kept in `bench/results`.
+//!
+//! A bench measures; what a value is held against stands in `targets.rs`, and the pages are
+//! written from what is kept here by `figures.rs`. A quick run is kept apart, so that trying the
+//! bench never replaces a figure that was published.
 
-use std::fmt::Write as _;
 use std::fs;
 use std::path::PathBuf;
-use std::process::Command;
-use std::time::Duration;
+use std::time::Instant as Stopwatch;
 
 use anyhow::{Context as _, Result};
 use indicatif::{ProgressBar, ProgressStyle};
-use serde_json::{Map, Value, json};
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
 
-use crate::Pace;
+use crate::{Pace, machine, targets};
 
+#[derive(Clone, Serialize, Deserialize)]
 pub(crate) struct Table {
-    heading: String,
+    pub(crate) heading: String,
     columns: Vec<String>,
     rows: Vec<Vec<String>>,
 }
@@ -25,136 +29,179 @@ impl Table {
     }
 
     pub(crate) fn row<const N: usize>(&mut self, cells: [String; N]) {
-        assert_eq!(N, self.columns.len(), "a row has a cell for each column");
-        self.rows.push(cells.into());
+        self.cells(cells.into());
     }
 
-    pub(crate) fn print(&self) {
-        let mut text = format!("\n### {}\n\n", self.heading);
+    pub(crate) fn cells(&mut self, cells: Vec<String>) {
+        assert_eq!(cells.len(), self.columns.len(), "a row has a cell for each column");
+        self.rows.push(cells);
+    }
+
+    /// Without its heading.
+    pub(crate) fn markdown(&self) -> String {
         let line = |cells: &[String]| format!("| {} |\n", cells.join(" | "));
-        text += &line(&self.columns);
-        text += &line(&vec!["---".to_owned(); self.columns.len()]);
-        for row in &self.rows {
-            text += &line(row);
+        let rule = vec!["---".to_owned(); self.columns.len()];
+        let rows = self.rows.iter().map(|row| line(row)).collect::<String>();
+        line(&self.columns) + &line(&rule) + &rows
+    }
+}
+
+/// A figure that a target asks for.
+#[derive(Clone, Serialize, Deserialize)]
+pub(crate) struct Measured {
+    pub(crate) value: f64,
+    /// What it was made of, for people.
+    #[serde(default)]
+    pub(crate) detail: String,
+}
+
+/// As it is kept, in `results/NAME.json` or `results/quick/NAME.json`.
+#[derive(Serialize, Deserialize)]
+pub(crate) struct Document {
+    pub(crate) title: String,
+    pub(crate) date: String,
+    /// Why there are no figures.
+    #[serde(default)]
+    pub(crate) failed: Option<String>,
+    pub(crate) quick: bool,
+    pub(crate) seconds: u64,
+    pub(crate) machine: Value,
+    pub(crate) versions: Value,
+    pub(crate) settings: String,
+    pub(crate) notes: Vec<String>,
+    pub(crate) tables: Vec<Table>,
+    /// By the target's id.
+    pub(crate) measured: std::collections::BTreeMap<String, Measured>,
+    /// Every round, for programs.
+    pub(crate) figures: Value,
+}
+
+impl Document {
+    /// One without figures, of now.
+    pub(crate) fn blank(title: &str, pace: Pace) -> Result<Self> {
+        Ok(Self {
+            title: title.to_owned(),
+            date: now()?,
+            failed: None,
+            quick: pace.quick,
+            seconds: 0,
+            machine: machine::machine(),
+            versions: machine::versions(),
+            settings: format!("{pace:?}"),
+            notes: Vec::new(),
+            tables: Vec::new(),
+            measured: std::collections::BTreeMap::new(),
+            figures: Value::Object(Map::new()),
+        })
+    }
+
+    /// The published run if there is one, or else the quick one; nothing if there is neither.
+    pub(crate) fn read(name: &str) -> Result<Option<Self>> {
+        for quick in [false, true] {
+            if let Some(document) = Self::read_of(name, quick)? {
+                return Ok(Some(document));
+            }
         }
+        Ok(None)
+    }
+
+    pub(crate) fn read_of(name: &str, quick: bool) -> Result<Option<Self>> {
+        let path = path_of(name, quick)?;
+        if !path.exists() {
+            return Ok(None);
+        }
+        let text = fs::read_to_string(&path)?;
+        let document = serde_json::from_str(&text);
+        document.map(Some).with_context(|| {
+            format!("{} is of another version: run `bench -- {name}` again", path.display())
+        })
+    }
+
+    pub(crate) fn write(&self, name: &str) -> Result<()> {
+        let path = path_of(name, self.quick)?;
+        let text = serde_json::to_string_pretty(self)? + "\n";
+        fs::write(&path, text).with_context(|| format!("{} was not written", path.display()))?;
+        eprintln!("wrote {}", path.display());
+        Ok(())
+    }
+}
+
+/// Collects what a bench says.
+pub(crate) struct Report {
+    name: &'static str,
+    begun: Stopwatch,
+    document: Document,
+}
+
+impl Report {
+    /// Prints the title and on what it is measured.
+    pub(crate) fn new(name: &'static str, title: &str, pace: Pace) -> Result<Self> {
+        let document = Document::blank(title, pace)?;
+        println!("\n## {title}\n\n{}\n", machine_line(&document.machine));
+        Ok(Self { name, begun: Stopwatch::now(), document })
+    }
+
+    pub(crate) fn note(&mut self, text: String) {
         println!("{text}");
-    }
-}
-
-/// A figure beside what the issue asks of it.
-pub(crate) struct Target<'a> {
-    pub(crate) what: &'a str,
-    pub(crate) measured: f64,
-    pub(crate) unit: &'a str,
-    pub(crate) bound: Bound,
-    pub(crate) must: Option<f64>,
-    pub(crate) aim: Option<f64>,
-}
-
-#[derive(Clone, Copy, PartialEq)]
-pub(crate) enum Bound {
-    AtMost,
-    AtLeast,
-}
-
-/// Collects targets into a table and into JSON.
-pub(crate) struct Targets {
-    table: Table,
-    json: Vec<Value>,
-}
-
-impl Targets {
-    pub(crate) fn new() -> Self {
-        let columns = ["figure", "measured", "must be", "aim", "verdict"];
-        Self { table: Table::new("Against the targets", &columns), json: Vec::new() }
+        self.document.notes.push(text);
     }
 
-    pub(crate) fn add(&mut self, target: &Target<'_>) {
-        let sign = if target.bound == Bound::AtMost { "≤" } else { "≥" };
-        let holds = |wanted: f64| match target.bound {
-            Bound::AtMost => target.measured <= wanted,
-            Bound::AtLeast => target.measured >= wanted,
-        };
-        let verdict = match target.aim {
-            _ if !target.must.is_none_or(holds) => "**missed**",
-            Some(aim) if holds(aim) => "reached the aim",
-            Some(_) if target.must.is_none() => "short of the aim",
-            Some(_) => "met, short of the aim",
-            None => "met",
-        };
-        let shown = |value: f64| format!("{}{}", number(value), target.unit);
-        let wanted = |value: Option<f64>| {
-            value.map_or("–".into(), |value| format!("{sign} {}", shown(value)))
-        };
-        self.json.push(json!({
-            "figure": target.what, "measured": target.measured, "unit": target.unit.trim(),
-            "sign": sign, "must": target.must, "aim": target.aim, "verdict": verdict.trim_matches('*'),
-        }));
-        self.table.row([
-            target.what.to_owned(),
-            shown(target.measured),
-            wanted(target.must),
-            wanted(target.aim),
-            verdict.to_owned(),
-        ]);
+    pub(crate) fn table(&mut self, table: Table) {
+        println!("\n### {}\n\n{}", table.heading, table.markdown());
+        self.document.tables.push(table);
     }
 
-    pub(crate) fn print(&self) {
-        self.table.print();
+    /// What was measured for the target of this id, and what it was made of.
+    pub(crate) fn measured(&mut self, id: &str, value: f64, detail: String) {
+        assert!(targets::find(id).is_some(), "targets.rs knows no {id}");
+        self.document.measured.insert(id.to_owned(), Measured { value, detail });
     }
 
-    pub(crate) fn json(&self) -> Value {
-        Value::Array(self.json.clone())
-    }
-}
-
-/// Three significant digits at least, thousands grouped.
-pub(crate) fn number(value: f64) -> String {
-    if value.abs() < 10.0 {
-        return format!("{value:.2}");
-    }
-    if value.abs() < 100.0 {
-        return format!("{value:.1}");
-    }
-    let digits = format!("{value:.0}");
-    let mut grouped = String::new();
-    for (position, digit) in digits.chars().enumerate() {
-        if position > 0 && (digits.len() - position).is_multiple_of(3) {
-            grouped.push(',');
+    /// Keeps what an earlier run found out about parts that this one left out.
+    pub(crate) fn keep_from_before(
+        &mut self,
+        is_kept_table: impl Fn(&str) -> bool,
+        is_kept_target: impl Fn(&str) -> bool,
+    ) -> Result<()> {
+        if let Some(before) = Document::read_of(self.name, self.document.quick)? {
+            let tables = before.tables.into_iter().filter(|table| is_kept_table(&table.heading));
+            self.document.tables.extend(tables);
+            let measured = before.measured.into_iter().filter(|(id, _)| is_kept_target(id));
+            self.document.measured.extend(measured);
         }
-        grouped.push(digit);
+        Ok(())
     }
-    grouped
-}
 
-pub(crate) fn median(values: &[f64]) -> f64 {
-    let mut sorted = values.to_vec();
-    sorted.sort_by(f64::total_cmp);
-    match sorted.len() {
-        0 => f64::NAN,
-        length if length % 2 == 1 => sorted[length / 2],
-        length => f64::midpoint(sorted[length / 2 - 1], sorted[length / 2]),
+    /// Prints the verdicts, and writes it all down with the raw `figures`.
+    pub(crate) fn finish(mut self, figures: Value) -> Result<()> {
+        println!("\n### Against the targets\n\n{}", targets::table(&self.document.measured));
+        self.document.seconds = self.begun.elapsed().as_secs();
+        self.document.figures = figures;
+        self.document.write(self.name)
     }
 }
 
-/// The median of the rounds' own ratios: what disturbs a round disturbs both sides of it.
-pub(crate) fn ratio(numerators: &[f64], denominators: &[f64]) -> f64 {
-    let ratios: Vec<f64> = numerators.iter().zip(denominators).map(|(a, b)| a / b).collect();
-    median(&ratios)
+pub(crate) fn machine_line(machine: &Value) -> String {
+    let text = |name: &str| machine[name].as_str().unwrap_or_default();
+    format!(
+        "{} × {}, memory {}, Linux {}; load average {}",
+        machine["cores"],
+        text("cpu"),
+        text("memory"),
+        text("kernel"),
+        text("load_average"),
+    )
 }
 
-/// Writes `bench/results/NAME.json`: the figures, with the machine and the settings.
-pub(crate) fn write(name: &str, pace: Pace, figures: Value) -> Result<()> {
-    let mut document = Map::new();
-    document.insert("machine".into(), machine());
-    document.insert("versions".into(), versions());
-    document.insert("settings".into(), Value::String(format!("{pace:?}")));
-    document.insert("figures".into(), figures);
-    let path = folder("results")?.join(format!("{name}.json"));
-    let text = serde_json::to_string_pretty(&Value::Object(document))? + "\n";
-    fs::write(&path, text).with_context(|| format!("{} was not written", path.display()))?;
-    eprintln!("wrote {}", path.display());
-    Ok(())
+fn now() -> Result<String> {
+    let now = std::time::SystemTime::now().duration_since(std::time::SystemTime::UNIX_EPOCH)?;
+    let instant = tollgate::Instant::from_micros(i64::try_from(now.as_micros())?);
+    Ok(instant.to_string().chars().take("2026-11-16T03:10".len()).collect::<String>() + "Z")
+}
+
+fn path_of(name: &str, quick: bool) -> Result<PathBuf> {
+    let folder = folder(if quick { "results/quick" } else { "results" })?;
+    Ok(folder.join(format!("{name}.json")))
 }
 
 /// A folder of this package, made if it is not there.
@@ -168,77 +215,9 @@ pub(crate) fn workspace() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("..")
 }
 
-fn machine() -> Value {
-    let first = |path: &str, start: &str| -> String {
-        let text = fs::read_to_string(path).unwrap_or_default();
-        let line = text.lines().find(|line| line.starts_with(start)).unwrap_or_default();
-        line.split_once(':').map_or(line, |(_, value)| value).trim().to_owned()
-    };
-    json!({
-        "cpu": first("/proc/cpuinfo", "model name"),
-        "cores": std::thread::available_parallelism().map_or(0, usize::from),
-        "memory": first("/proc/meminfo", "MemTotal"),
-        "kernel": first("/proc/sys/kernel/osrelease", ""),
-        "load_average_at_end": first("/proc/loadavg", ""),
-    })
-}
-
-/// How much of all cores was busy for a while, with whatever runs here.
-pub(crate) fn busy_percent(watched: Duration) -> Result<f64> {
-    // The first line of /proc/stat: jiffies by kind, the fourth and fifth of them idle.
-    let read = || -> Result<(u64, u64)> {
-        let text = fs::read_to_string("/proc/stat")?;
-        let line = text.lines().next().unwrap_or_default();
-        let jiffies: Vec<u64> =
-            line.split_whitespace().filter_map(|field| field.parse().ok()).collect();
-        Ok((jiffies.iter().sum(), jiffies.iter().skip(3).take(2).sum()))
-    };
-    let (all, idle) = read()?;
-    std::thread::sleep(watched);
-    let (all_later, idle_later) = read()?;
-    Ok(100.0 * (1.0 - (idle_later - idle) as f64 / (all_later - all).max(1) as f64))
-}
-
-fn versions() -> Value {
-    let lock = fs::read_to_string(workspace().join("Cargo.lock")).unwrap_or_default();
-    let mut versions = Map::new();
-    for name in ["tollgate", "governor", "dashmap", "limitador", "axum", "hyper", "tokio"] {
-        let found = lock
-            .split("[[package]]")
-            .filter(|package| package.contains(&format!("\nname = \"{name}\"\n")))
-            .find_map(|package| package.split("\nversion = \"").nth(1)?.split('"').next());
-        versions.insert(name.to_owned(), json!(found));
-    }
-    versions.insert("rustc".into(), json!(first_line(Command::new("rustc").arg("--version"))));
-    versions.insert("wrk".into(), json!(first_line(Command::new("wrk").arg("--version"))));
-    versions.insert("throttlecrab-server".into(), json!(crate::peers::THROTTLECRAB_VERSION));
-    versions.insert("rate-limiter-flexible".into(), json!(crate::peers::FLEXIBLE_VERSION));
-    Value::Object(versions)
-}
-
-fn first_line(command: &mut Command) -> Option<String> {
-    let output = command.output().ok()?;
-    let text = String::from_utf8(output.stdout).ok()?;
-    text.lines().next().map(str::to_owned)
-}
-
-/// Prints a title and on what it was measured.
-pub(crate) fn print_title(title: &str) {
-    let machine = machine();
-    let mut text = format!("\n## {title}\n\n");
-    let _ = write!(
-        text,
-        "{} × {}, Linux {}, load average {} at start. ",
-        machine["cores"],
-        machine["cpu"].as_str().unwrap_or_default(),
-        machine["kernel"].as_str().unwrap_or_default(),
-        machine["load_average_at_end"].as_str().unwrap_or_default(),
-    );
-    println!("{text}");
-}
-
 pub(crate) fn progress(steps: usize, prefix: &str) -> ProgressBar {
-    let style = ProgressStyle::with_template("{prefix:>16} {wide_bar} {pos}/{len} {msg}")
-        .unwrap_or_else(|_| ProgressStyle::default_bar());
+    let template = "{prefix:>16} {wide_bar} {pos}/{len} {msg} ({eta} left)";
+    let style =
+        ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar());
     ProgressBar::new(steps as u64).with_style(style).with_prefix(prefix.to_owned())
 }

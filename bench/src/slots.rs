@@ -5,7 +5,7 @@
 
 mod burst;
 mod lone;
-mod rig;
+pub(crate) mod rig;
 
 use std::time::Duration;
 
@@ -13,7 +13,9 @@ use anyhow::Result;
 use serde_json::{Value, json};
 
 use crate::Pace;
-use crate::report::{self, Bound, Table, Target, Targets, median, number};
+use crate::machine;
+use crate::report::{Report, Table};
+use crate::statistics::{median, number};
 use rig::Rig;
 
 const WATCHED: Duration = Duration::from_secs(2);
@@ -23,18 +25,17 @@ struct Figure {
     what: String,
     values: Vec<f64>,
     unit: &'static str,
-    bound: Bound,
-    must: Option<f64>,
-    aim: Option<f64>,
+    /// Of the target it is held against.
+    id: Option<String>,
 }
 
 impl Figure {
     fn new(what: impl Into<String>, values: Vec<f64>, unit: &'static str) -> Self {
-        Self { what: what.into(), values, unit, bound: Bound::AtLeast, must: None, aim: None }
+        Self { what: what.into(), values, unit, id: None }
     }
 
-    fn must(self, bound: Bound, must: f64, aim: Option<f64>) -> Self {
-        Self { bound, must: Some(must), aim, ..self }
+    fn target(self, id: String) -> Self {
+        Self { id: Some(id), ..self }
     }
 
     fn json(&self) -> Value {
@@ -43,44 +44,31 @@ impl Figure {
 }
 
 pub(crate) fn run(pace: Pace) -> Result<()> {
-    report::print_title("Slots");
-    let before = report::busy_percent(WATCHED)?;
+    let mut report = Report::new("slots", "Slots", pace)?;
+    let before = machine::busy_percent(WATCHED)?;
     let rig = Rig::start()?;
-    println!(
+    report.note(format!(
         "PostgreSQL {}, fsync and synchronous_commit on; SQLite with `synchronous = full`. Medians of \
          {} interleaved rounds. What else ran took {} % of the machine before the start.",
         rig.version(),
         pace.rounds,
         number(before),
-    );
+    ));
     let mut figures = burst::callers(&rig, pace)?;
     figures.extend(burst::batches(&rig, pace)?);
     figures.extend(lone::calls(&rig, pace)?);
     let mut table = Table::new("Slots", &["what", "median", "lowest", "highest"]);
-    let mut targets = Targets::new();
     for figure in &figures {
         let lowest = figure.values.iter().copied().fold(f64::INFINITY, f64::min);
         let highest = figure.values.iter().copied().fold(0.0, f64::max);
         let show = |value| format!("{}{}", number(value), figure.unit);
         table.row([figure.what.clone(), show(median(&figure.values)), show(lowest), show(highest)]);
-        if figure.must.is_some() {
-            targets.add(&Target {
-                what: &figure.what,
-                measured: median(&figure.values),
-                unit: figure.unit,
-                bound: figure.bound,
-                must: figure.must,
-                aim: figure.aim,
-            });
+        if let Some(id) = &figure.id {
+            report.measured(id, median(&figure.values), String::new());
         }
     }
-    table.print();
-    targets.print();
+    report.table(table);
     let figures: Vec<Value> = figures.iter().map(Figure::json).collect();
     let version = rig.version();
-    report::write(
-        "slots",
-        pace,
-        json!({ "postgres": version, "busy_percent_before": before, "figures": figures, "targets": targets.json() }),
-    )
+    report.finish(json!({ "postgres": version, "busy_percent_before": before, "figures": figures }))
 }

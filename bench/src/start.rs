@@ -8,28 +8,28 @@ use tollgate::{Policy, Tollgate};
 
 use crate::Pace;
 use crate::peers;
-use crate::report::{self, Bound, Table, Target, Targets, median, number, progress};
+use crate::report::{Report, Table, progress};
 use crate::servers::Server;
+use crate::statistics::{median, number};
 
 /// So slow a refill that no key expires while this runs.
 const LASTING: &str =
     r#"limits = [{ name = "user", max = 1, per = "30d", algorithm = "bucket", by = ["user"] }]"#;
 
 pub(crate) fn run(pace: Pace) -> Result<()> {
-    report::print_title("Start");
-    println!(
+    let mut report = Report::new("start", "Start", pace)?;
+    report.note(format!(
         "Milliseconds from spawn to the first answer of /healthz, {} starts each.",
         pace.starts
-    );
+    ));
     let program = peers::tollgate()?;
     let folder = tempfile::tempdir()?;
     let full = folder.path().join("full.db");
     fill(&full, pace.keys_in_memory)?;
     let mut table = Table::new("Start", &["store", "median ms", "slowest ms"]);
-    let mut targets = Targets::new();
     let mut figures = Vec::new();
     let with_keys = format!("{} keys on disk", number(pace.keys_in_memory as f64));
-    for (what, must) in [("empty", 100.0), (with_keys.as_str(), 1500.0)] {
+    for (what, id) in [("empty", "start.empty"), (with_keys.as_str(), "start.full")] {
         let bar = progress(pace.starts, what);
         let mut millis = Vec::new();
         for start in 0..pace.starts {
@@ -44,19 +44,11 @@ pub(crate) fn run(pace: Pace) -> Result<()> {
         bar.finish_and_clear();
         let slowest = millis.iter().copied().fold(0.0, f64::max);
         table.row([what.to_owned(), number(median(&millis)), number(slowest)]);
-        targets.add(&Target {
-            what: &format!("ready, {what}"),
-            measured: median(&millis),
-            unit: " ms",
-            bound: Bound::AtMost,
-            must: Some(must),
-            aim: None,
-        });
+        report.measured(id, median(&millis), String::new());
         figures.push(json!({ "store": what, "millis": millis }));
     }
-    table.print();
-    targets.print();
-    report::write("start", pace, json!({ "starts": figures, "targets": targets.json() }))
+    report.table(table);
+    report.finish(json!({ "starts": figures }))
 }
 
 fn fill(path: &Path, keys: usize) -> Result<()> {

@@ -62,6 +62,16 @@ impl Load {
         }
     }
 
+    /// In the ids of targets.
+    pub(crate) fn id(self) -> &'static str {
+        match self {
+            Self::Hot => "hot",
+            Self::Many => "many",
+            Self::Tiers => "tiers",
+            Self::Refusals => "refusals",
+        }
+    }
+
     pub(crate) fn keys(self) -> usize {
         match self {
             Self::Hot | Self::Refusals => 1,

@@ -9,17 +9,16 @@ use testkit::servers::{Postgres, Settings};
 
 use super::inprocess::InProcess;
 use super::loads::Load;
-use super::pgbench;
+use super::{COMPARED, pgbench};
 use crate::outcome::Outcome;
 use crate::peers;
+use crate::redis::{self, Checks, FSYNCS, Redis};
 use crate::servers::Server;
 use crate::wrk;
 
 pub(crate) const IN_PROCESS: &str = "tollgate in process";
 pub(crate) const HTTP: &str = "tollgate over HTTP";
 pub(crate) const FLEXIBLE: &str = "rate-limiter-flexible (Node)";
-/// It is measured with so many in flight only.
-pub(crate) const FLEXIBLE_CALLERS: usize = 64;
 
 /// As a careful operator would have it, with room for the most callers.
 const LINES: [&str; 3] =
@@ -37,6 +36,8 @@ pub(crate) struct Rig {
     server: Server,
     wrk: PathBuf,
     node: Option<PathBuf>,
+    /// By when they flush; none if there is no Redis here.
+    redis: Vec<(&'static str, Redis)>,
     postgres: Postgres,
     /// Who is not measured, and why.
     pub(crate) missing: Vec<String>,
@@ -53,6 +54,8 @@ enum Way {
     InProcess,
     Http,
     Flexible(PathBuf),
+    /// By when it flushes.
+    Redis(&'static str),
 }
 
 impl Rig {
@@ -68,6 +71,13 @@ impl Rig {
                 None
             }
         };
+        let redis = match start_redis() {
+            Ok(redis) => redis,
+            Err(error) => {
+                missing.push(format!("Redis: {error:#}"));
+                Vec::new()
+            }
+        };
         let lines = LINES.map(str::to_owned).to_vec();
         let postgres = Postgres::start_with(Settings { fsync: true, lines, ..Settings::default() });
         let usual = format!("create schema usual; set search_path to usual;\n{}", USUAL.concat());
@@ -75,7 +85,7 @@ impl Rig {
         let url = format!("{}?{parameters}", postgres.url());
         let in_process = InProcess::open(&url)?;
         let server = Server::tollgate(&program, &url)?;
-        Ok(Self { in_process, server, wrk, node, postgres, missing })
+        Ok(Self { in_process, server, wrk, node, redis, postgres, missing })
     }
 
     /// What the server says of itself.
@@ -94,7 +104,25 @@ impl Rig {
         {
             contenders.push(Contender { name: FLEXIBLE, way: Way::Flexible(folder.clone()) });
         }
+        // It has no script of its own for three keys at once.
+        if load != Load::Tiers {
+            let redis = self.redis.iter().map(|(fsync, _)| fsync);
+            contenders.extend(
+                redis
+                    .map(|fsync| Contender { name: redis::name_of(fsync), way: Way::Redis(fsync) }),
+            );
+        }
         contenders
+    }
+
+    /// With all numbers of callers: ours and what it is compared with; the rest on a hot key only.
+    fn takes_part(contender: &Contender, load: Load, callers: usize) -> bool {
+        callers == COMPARED
+            || match contender.way {
+                Way::InProcess | Way::Http => true,
+                Way::Flexible(_) => false,
+                Way::Sql(_) | Way::Redis(_) => load == Load::Hot || contender.name == load.base(),
+            }
     }
 
     /// One slice; nothing if it does not take part with so many callers.
@@ -105,6 +133,9 @@ impl Rig {
         callers: usize,
         slice: Duration,
     ) -> Result<Option<Outcome>> {
+        if !Self::takes_part(contender, load, callers) {
+            return Ok(None);
+        }
         let outcome = match &contender.way {
             Way::Sql(script) => {
                 // The usual functions name their tables without a schema.
@@ -113,7 +144,12 @@ impl Rig {
             }
             Way::InProcess => self.in_process.run(load, callers, slice),
             Way::Http => self.run_http(load, callers, slice),
-            Way::Flexible(_) if callers != FLEXIBLE_CALLERS => return Ok(None),
+            Way::Redis(fsync) => {
+                let checks = Checks { keys: load.keys(), expected: load.expected() };
+                let redis = self.redis.iter().find(|(name, _)| name == fsync);
+                let (_, redis) = redis.context("a contender's server runs")?;
+                redis.run(checks, callers, slice)
+            }
             Way::Flexible(folder) => {
                 let script =
                     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("src/postgres/flexible.mjs");
@@ -142,4 +178,9 @@ impl Rig {
         };
         wrk::run(&self.wrk, &request, slice)
     }
+}
+
+fn start_redis() -> Result<Vec<(&'static str, Redis)>> {
+    let program = peers::redis()?;
+    FSYNCS.into_iter().map(|fsync| Ok((fsync, Redis::start(&program, fsync)?))).collect()
 }

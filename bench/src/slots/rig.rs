@@ -64,6 +64,10 @@ impl Rig {
         self.postgres.psql("show server_version")
     }
 
+    pub(crate) fn database_bytes(&self) -> Result<u64> {
+        Ok(self.postgres.psql("select pg_database_size(current_database())").parse()?)
+    }
+
     pub(crate) fn folder(&self) -> &std::path::Path {
         self.folder.path()
     }

@@ -63,40 +63,86 @@ pub fn decide_into<'a>(
     cost: Cost,
     now: Instant,
 ) {
-    let mut now = now.decidable();
-    for (position, claim) in claims.iter().enumerate() {
-        if let Some(state) = states.get(position) {
-            now = now.max(state.latest(claim.as_ref().rule, now));
-        }
+    let now = now.decidable();
+    let latest = judge(decision, claims, states, cost, now);
+    if latest > now {
+        // A key has seen a later instant than the clock shows: it is that late, for all of them.
+        judge(decision, claims, states, cost, latest);
     }
+    let now = decision.decided_at;
+    let spends = decision.outcome == Outcome::Allowed && intent == Intent::Spend;
+    for (position, report) in decision.limits.iter_mut().enumerate() {
+        let claim = claims[position].as_ref();
+        report.standing = if spends {
+            let fresh = || State::fresh(claim.rule, now);
+            let state = states.get_or_insert_with(position, fresh);
+            charge(claim, state, now, cost);
+            standing(claim, Some(state), now)
+        } else {
+            standing(claim, states.get(position), now)
+        };
+    }
+}
+
+/// The same for one limit whose state is at hand: what most checks are.
+#[inline]
+pub fn decide_one(
+    decision: &mut Decision,
+    claim: &Claim<'_>,
+    state: &mut State,
+    intent: Intent,
+    cost: Cost,
+    now: Instant,
+) {
+    let now = now.decidable();
+    let now = now.max(state.latest(claim.rule, now));
+    let verdict = verdict(claim, Some(state), now, cost);
+    let outcome = if claim.shadow { Outcome::Allowed } else { worse(Outcome::Allowed, verdict) };
+    if outcome == Outcome::Allowed && intent == Intent::Spend {
+        charge(claim, state, now, cost);
+    }
+    let standing = standing(claim, Some(state), now);
+    decision.outcome = outcome;
+    decision.cost = cost;
+    decision.decided_at = now;
+    decision.limits.clear();
+    decision.limits.push(LimitReport { standing, verdict, shadow: claim.shadow });
+}
+
+/// Writes what each limit says to `cost` at `now`, and returns the latest instant their states saw.
+#[inline]
+fn judge<'a>(
+    decision: &mut Decision,
+    claims: &[impl AsRef<Claim<'a>>],
+    states: &impl States,
+    cost: Cost,
+    now: Instant,
+) -> Instant {
+    let mut latest = now;
     decision.outcome = Outcome::Allowed;
     decision.cost = cost;
     decision.decided_at = now;
     decision.limits.clear();
     for (position, claim) in claims.iter().enumerate() {
         let claim = claim.as_ref();
-        let verdict = verdict(claim, states.get(position), now, cost);
+        let state = states.get(position);
+        if let Some(state) = state {
+            latest = latest.max(state.latest(claim.rule, now));
+        }
+        let verdict = verdict(claim, state, now, cost);
         if !claim.shadow {
             decision.outcome = worse(decision.outcome, verdict);
         }
         decision.limits.push(LimitReport { standing: NOT_YET, verdict, shadow: claim.shadow });
     }
-    if decision.outcome == Outcome::Allowed && intent == Intent::Spend {
-        for (position, claim) in claims.iter().enumerate() {
-            let claim = claim.as_ref();
-            let fresh = || State::fresh(claim.rule, now);
-            charge(claim, states.get_or_insert_with(position, fresh), now, cost);
-        }
-    }
-    for (position, report) in decision.limits.iter_mut().enumerate() {
-        report.standing = standing(claims[position].as_ref(), states.get(position), now);
-    }
+    latest
 }
 
 /// Stands in a report until everything is decided.
 const NOT_YET: Standing = Standing { max: 0, used: 0, resets_at: Instant::MIN };
 
 /// The longest wait of the refusing limits; one that can never be met outweighs all.
+#[inline]
 fn worse(outcome: Outcome, verdict: Verdict) -> Outcome {
     match (outcome, verdict) {
         (Outcome::NeverFits, _) | (_, Verdict::Never) => Outcome::NeverFits,
@@ -108,6 +154,7 @@ fn worse(outcome: Outcome, verdict: Verdict) -> Outcome {
     }
 }
 
+#[inline]
 fn verdict(claim: &Claim<'_>, state: Option<&State>, now: Instant, cost: Cost) -> Verdict {
     let quota = claim.quota;
     match claim.rule {
@@ -117,6 +164,7 @@ fn verdict(claim: &Claim<'_>, state: Option<&State>, now: Instant, cost: Cost) -
     }
 }
 
+#[inline]
 fn standing(claim: &Claim<'_>, state: Option<&State>, now: Instant) -> Standing {
     let quota = claim.quota;
     match claim.rule {
@@ -126,6 +174,7 @@ fn standing(claim: &Claim<'_>, state: Option<&State>, now: Instant) -> Standing 
     }
 }
 
+#[inline]
 fn charge(claim: &Claim<'_>, state: &mut State, now: Instant, cost: Cost) {
     match (claim.rule, state) {
         (Rule::Fixed(window), State::Fixed(state)) => fixed::spend(state, window, now, cost),
@@ -141,6 +190,7 @@ fn charge(claim: &Claim<'_>, state: &mut State, now: Instant, cost: Cost) {
     }
 }
 
+#[inline]
 fn as_fixed(state: Option<&State>) -> Option<&Fixed> {
     state.map(|state| match state {
         State::Fixed(state) => state,
@@ -148,6 +198,7 @@ fn as_fixed(state: Option<&State>) -> Option<&Fixed> {
     })
 }
 
+#[inline]
 fn as_sliding(state: Option<&State>) -> Option<&Sliding> {
     state.map(|state| match state {
         State::Sliding(state) => &**state,
@@ -155,6 +206,7 @@ fn as_sliding(state: Option<&State>) -> Option<&Sliding> {
     })
 }
 
+#[inline]
 fn as_bucket(state: Option<&State>) -> Option<Bucket> {
     state.map(|state| state.as_bucket().expect(FOREIGN_STATE))
 }

@@ -37,7 +37,28 @@ impl Writer<'_> {
         self.0.push(byte);
     }
 
-    pub fn uint(&mut self, mut value: u128) {
+    #[inline]
+    pub fn uint(&mut self, value: u128) {
+        match u64::try_from(value) {
+            Ok(value) => self.u64(value),
+            Err(_) => self.u128(value),
+        }
+    }
+
+    /// Ten bytes at most, put together first: states are written for every decision.
+    #[inline]
+    pub fn u64(&mut self, mut value: u64) {
+        let (mut bytes, mut length) = ([0; 10], 0);
+        while value >= 0x80 {
+            bytes[length] = value as u8 | 0x80;
+            value >>= 7;
+            length += 1;
+        }
+        bytes[length] = value as u8;
+        self.0.extend_from_slice(&bytes[..=length]);
+    }
+
+    fn u128(&mut self, mut value: u128) {
         while value >= 0x80 {
             self.0.push(value as u8 | 0x80);
             value >>= 7;
@@ -48,11 +69,11 @@ impl Writer<'_> {
     /// Zigzag, so that instants before the epoch stay short.
     pub fn instant(&mut self, at: Instant) {
         let micros = at.as_micros();
-        self.uint(u128::from(((micros << 1) ^ (micros >> 63)) as u64));
+        self.u64(((micros << 1) ^ (micros >> 63)) as u64);
     }
 
     pub fn bytes(&mut self, bytes: &[u8]) {
-        self.uint(bytes.len() as u128);
+        self.u64(bytes.len() as u64);
         self.0.extend_from_slice(bytes);
     }
 
@@ -61,20 +82,20 @@ impl Writer<'_> {
             State::Fixed(fixed) => {
                 self.byte(FIXED);
                 self.instant(fixed.ends_at);
-                self.uint(u128::from(fixed.count));
+                self.u64(fixed.count);
             }
             State::Sliding(sliding) => {
                 self.byte(SLIDING);
-                self.uint(sliding.lifetime.as_micros() as u128);
+                self.u64(sliding.lifetime.as_micros() as u64);
                 self.instant(sliding.latest);
-                self.uint(sliding.buckets.len() as u128);
+                self.u64(sliding.buckets().len() as u64);
                 let mut before: Option<Instant> = None;
-                for bucket in &sliding.buckets {
+                for bucket in sliding.buckets() {
                     match before {
                         None => self.instant(bucket.starts_at),
-                        Some(before) => self.uint(bucket.starts_at.micros_since(before) as u128),
+                        Some(before) => self.u64(bucket.starts_at.micros_since(before) as u64),
                     }
-                    self.uint(u128::from(bucket.count));
+                    self.u64(bucket.count);
                     before = Some(bucket.starts_at);
                 }
             }
@@ -114,7 +135,7 @@ impl Writer<'_> {
 
     fn fine_instant(&mut self, at: FineInstant) {
         self.instant(Instant::from_micros(at.micros));
-        self.uint(u128::from(at.fraction));
+        self.u64(u64::from(at.fraction));
     }
 }
 
@@ -210,7 +231,7 @@ impl<'a> Reader<'a> {
             };
             buckets.push(Counted { starts_at, count: self.u64()? });
         }
-        Ok(Sliding { lifetime, latest, buckets })
+        Ok(Sliding::new(lifetime, latest, buckets))
     }
 
     pub fn spend(&mut self) -> Result<Spend, Malformed> {

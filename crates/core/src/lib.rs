@@ -19,7 +19,7 @@ mod time;
 mod window;
 
 pub use bucket::{Bucket, FineInstant, FineSpan, PackedBucket};
-pub use decide::{Claim, Intent, States, decide, decide_into};
+pub use decide::{Claim, Intent, States, decide, decide_into, decide_one};
 pub use decision::{Decision, INLINE_LIMITS, LimitReport, Outcome, Standing, Verdict};
 pub use encoding::{Malformed, Reader, Writer};
 pub use fixed::Fixed;

@@ -16,7 +16,9 @@ pub struct Sliding {
     /// The last instant that changed this state. Buckets were dropped by it, so none may be
     /// counted by an earlier clock.
     pub latest: Instant,
-    pub buckets: Vec<Counted>,
+    buckets: Vec<Counted>,
+    /// What all of them hold, so that a check need not add them up.
+    total: u64,
 }
 
 /// Units spent in the bucket that starts at `starts_at`.
@@ -30,17 +32,34 @@ impl Sliding {
     pub(crate) fn fresh(per: Span, resolution: Span) -> Self {
         let lifetime = per.as_micros().saturating_add(resolution.as_micros() - 1);
         let lifetime = Span::from_micros(lifetime).expect("per is at least one microsecond");
-        Self { lifetime, latest: Instant::MIN, buckets: Vec::new() }
+        Self::new(lifetime, Instant::MIN, Vec::new())
+    }
+
+    /// As it was encoded: `buckets` non-empty, oldest first.
+    pub fn new(lifetime: Span, latest: Instant, buckets: Vec<Counted>) -> Self {
+        let total = total(&buckets);
+        Self { lifetime, latest, buckets, total }
+    }
+
+    /// Non-empty, oldest first.
+    pub fn buckets(&self) -> &[Counted] {
+        &self.buckets
     }
 
     pub(crate) fn leaves_at(&self, bucket: &Counted) -> Instant {
         bucket.starts_at.plus(self.lifetime)
     }
 
-    /// The buckets that still count at `now`.
-    fn live(&self, now: Instant) -> &[Counted] {
-        let gone = self.buckets.partition_point(|bucket| self.leaves_at(bucket) <= now);
-        &self.buckets[gone..]
+    /// How many buckets count no more at `now`, and what the others hold.
+    #[inline]
+    fn at(&self, now: Instant) -> (usize, u64) {
+        match self.buckets.first() {
+            Some(oldest) if self.leaves_at(oldest) <= now => {
+                let gone = self.buckets.partition_point(|bucket| self.leaves_at(bucket) <= now);
+                (gone, total(&self.buckets[gone..]))
+            }
+            _ => (0, self.total),
+        }
     }
 
     /// When everything counted has left; not before `latest`, which must not be forgotten.
@@ -60,12 +79,12 @@ pub(crate) fn verdict(state: Option<&Sliding>, quota: &Quota, now: Instant, cost
         return Verdict::Never;
     }
     let Some(sliding) = state else { return Verdict::Fits };
-    let live = sliding.live(now);
-    let wanted = total(live).saturating_add(cost);
+    let (gone, used) = sliding.at(now);
+    let wanted = used.saturating_add(cost);
     if wanted <= quota.max {
         Verdict::Fits
     } else {
-        Verdict::At(when_left(sliding, live, wanted - quota.max))
+        Verdict::At(when_left(sliding, gone, wanted - quota.max))
     }
 }
 
@@ -73,15 +92,16 @@ pub(crate) fn verdict(state: Option<&Sliding>, quota: &Quota, now: Instant, cost
 pub(crate) fn standing(state: Option<&Sliding>, quota: &Quota, now: Instant) -> Standing {
     let (used, resets_at) = match state {
         None => (0, now),
-        Some(sliding) => (total(sliding.live(now)), sliding.expires_at().max(now)),
+        Some(sliding) => (sliding.at(now).1, sliding.expires_at().max(now)),
     };
     Standing { max: quota.max, used, resets_at }
 }
 
-/// When `wanted` of the live units have left. There are that many: the cost alone fits.
-fn when_left(sliding: &Sliding, live: &[Counted], wanted: u64) -> Instant {
+/// When `wanted` more units have left than the `gone` buckets held. There are that many: the cost
+/// alone fits.
+fn when_left(sliding: &Sliding, gone: usize, wanted: u64) -> Instant {
     let mut left: u64 = 0;
-    for bucket in live {
+    for bucket in &sliding.buckets[gone..] {
         left = left.saturating_add(bucket.count);
         if left >= wanted {
             return sliding.leaves_at(bucket);
@@ -92,11 +112,14 @@ fn when_left(sliding: &Sliding, live: &[Counted], wanted: u64) -> Instant {
 
 #[inline]
 pub(crate) fn spend(sliding: &mut Sliding, resolution: Span, now: Instant, cost: Cost) {
-    let gone = sliding.buckets.len() - sliding.live(now).len();
-    sliding.buckets.drain(..gone);
+    let (gone, used) = sliding.at(now);
+    if gone > 0 {
+        sliding.buckets.drain(..gone);
+    }
     sliding.latest = now;
     let starts_at = now.floor_to(resolution);
     let cost = u64::from(cost.get());
+    sliding.total = used.saturating_add(cost);
     match sliding.buckets.last_mut() {
         Some(last) if last.starts_at >= starts_at => last.count = last.count.saturating_add(cost),
         _ => sliding.buckets.push(Counted { starts_at, count: cost }),
@@ -122,6 +145,7 @@ pub(crate) fn refund(
             if bucket.count == 0 {
                 sliding.buckets.remove(found);
             }
+            sliding.total = total(&sliding.buckets);
             Refund::Done
         }
         Err(_) => Refund::Expired,

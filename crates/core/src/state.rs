@@ -54,7 +54,7 @@ impl State {
         match self {
             Self::Fixed(fixed) => Spend::Fixed { ends_at: fixed.ends_at },
             Self::Sliding(sliding) => {
-                let last = sliding.buckets.last().expect("a spend leaves a bucket behind");
+                let last = sliding.buckets().last().expect("a spend leaves a bucket behind");
                 let (starts_at, leaves_at) = (last.starts_at, sliding.leaves_at(last));
                 Spend::Sliding { starts_at, leaves_at }
             }
@@ -109,8 +109,9 @@ impl State {
     /// Puts a changed bucket back.
     #[inline]
     pub(crate) fn put_bucket(&mut self, bucket: Bucket) {
-        match self {
-            Self::RefundedBucket(place) if bucket.refunded > 0 => **place = bucket,
+        match (&mut *self, PackedBucket::pack(bucket)) {
+            (Self::Bucket(place), Some(packed)) => *place = packed,
+            (Self::RefundedBucket(place), None) => **place = bucket,
             _ => *self = bucket.into(),
         }
     }

@@ -52,11 +52,8 @@ fn any_state() -> impl Strategy<Value = State> {
     let parts = (1..=i64::MAX, any_micros(), starts, any::<u64>());
     let sliding = parts.prop_map(|(lifetime, latest, starts, count)| {
         let bucket = |starts_at: &i64| Counted { starts_at: at(*starts_at), count };
-        State::Sliding(Box::new(Sliding {
-            lifetime: micros(lifetime),
-            latest: at(latest),
-            buckets: starts.iter().map(bucket).collect(),
-        }))
+        let buckets = starts.iter().map(bucket).collect();
+        State::Sliding(Box::new(Sliding::new(micros(lifetime), at(latest), buckets)))
     });
     prop_oneof![
         (any_micros(), any::<u64>())
@@ -232,7 +229,7 @@ fn no_state_has_more_buckets_than_the_finest_window() {
     let with = |length: i64| {
         let bucket = |starts_at| Counted { starts_at: at(starts_at), count: 1 };
         let buckets = (0..length).map(bucket).collect();
-        let state = Sliding { lifetime: micros(1), latest: at(0), buckets };
+        let state = Sliding::new(micros(1), at(0), buckets);
         let state = State::Sliding(Box::new(state));
         read_state(&state_bytes(&state))
     };
@@ -256,7 +253,7 @@ fn the_bytes_of_a_state_stay_what_stores_have_written() {
     assert_eq!(state_bytes(&fixed), [1, 200, 1, 3]);
     let buckets =
         vec![Counted { starts_at: at(-2), count: 1 }, Counted { starts_at: at(8), count: 300 }];
-    let sliding = Sliding { lifetime: micros(20), latest: at(9), buckets };
+    let sliding = Sliding::new(micros(20), at(9), buckets);
     let sliding = State::Sliding(Box::new(sliding));
     assert_eq!(state_bytes(&sliding), [2, 20, 18, 2, 3, 1, 10, 172, 2]);
     let (tat, latest) = (FineInstant { micros: 5, fraction: 6 }, at(4));

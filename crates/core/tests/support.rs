@@ -6,7 +6,7 @@
 use proptest::prelude::*;
 use tollgate_core::{
     Claim, Cost, Decision, Instant, Intent, Refund, Rule, Span, Spend, State, States, Window,
-    decide, refund,
+    decide, decide_one, refund,
 };
 
 pub(crate) fn at(micros: i64) -> Instant {
@@ -96,7 +96,16 @@ impl Gate {
             .map(|(limit, quota)| Claim { rule: &limit.rule, quota, shadow: limit.shadow })
             .collect();
         let cost = units(cost);
+        let one = match (&*claims, &*self.keys.0) {
+            ([claim], [Some(state)]) => Some((claim, state.clone())),
+            _ => None,
+        };
         let decision = decide(&claims, &mut self.keys, intent, cost, at(now));
+        if let Some((claim, mut state)) = one {
+            let mut same = Decision::blank();
+            decide_one(&mut same, claim, &mut state, intent, cost, at(now));
+            assert_eq!((&same, Some(&state)), (&decision, self.keys.0[0].as_ref()));
+        }
         let spent = intent == Intent::Spend && decision.allowed();
         let states = self.keys.0.iter().flatten().zip(&quotas).filter(|_| spent);
         let spends = states.map(|(state, quota)| state.latest_spend(quota, cost)).collect();

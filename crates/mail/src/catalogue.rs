@@ -216,7 +216,9 @@ fn kept_password(
 }
 
 pub(crate) fn no_tenant(id: &str) -> MailError {
-    MailError::NotFound(format!("there is no tenant {id:?}; make it with POST /tenant"))
+    MailError::NotFound(format!(
+        "there is no tenant {id:?}; make it with POST /tenant or `tollgate mail tenants add`"
+    ))
 }
 
 pub(crate) fn no_account(key: &AccountKey) -> MailError {

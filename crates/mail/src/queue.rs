@@ -55,7 +55,7 @@ impl Queue {
         if store_url.starts_with("postgres://") || store_url.starts_with("postgresql://") {
             return Ok(Self::Postgres(Postgres::open(store_url).await?));
         }
-        match store_url.strip_prefix("sqlite:") {
+        match tollgate::sqlite_path(store_url) {
             Some(path) => Ok(Self::Sqlite(Sqlite::open(Some(Path::new(path)))?)),
             None if store_url == "memory:" => Ok(Self::Sqlite(Sqlite::open(None)?)),
             None => Err(MailError::unavailable("the mail relay needs a store of its own kind")),

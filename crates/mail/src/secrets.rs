@@ -204,7 +204,7 @@ fn find_key(
             if store_url == "memory:" {
                 return Ok((Some(random_bytes()?), None));
             }
-            match store_url.strip_prefix("sqlite:") {
+            match tollgate::sqlite_path(store_url) {
                 Some(path) => beside(Path::new(path), "-mail", "key"),
                 None => return Ok((None, None)),
             }

@@ -66,8 +66,7 @@ impl Access {
         if self.is_open() {
             return Ok(());
         }
-        let token = headers.get("x-api-token").and_then(|token| token.to_str().ok());
-        let token = token.ok_or_else(|| {
+        let token = proxy_token_of(headers).ok_or_else(|| {
             unauthorised("this needs a token of the proxy: let it send one as X-API-Token")
         })?;
         self.bearer_of_scope(token, Scope::Check).await.map(drop)
@@ -85,15 +84,7 @@ impl Access {
         if bearer.scope == Scope::Admin || bearer.scope == wanted {
             Ok(bearer)
         } else {
-            Err(Problem::new(
-                StatusCode::FORBIDDEN,
-                "urn:tollgate:wrong-scope",
-                format!(
-                    "a token of scope {:?} may not do this; it needs {:?}",
-                    bearer.scope.as_str(),
-                    wanted.as_str()
-                ),
-            ))
+            Err(wrong_scope(bearer.scope.as_str(), wanted))
         }
     }
 
@@ -173,6 +164,17 @@ pub(crate) fn token_of(headers: &HeaderMap) -> Option<&str> {
     scheme.eq_ignore_ascii_case("bearer").then(|| token.trim())
 }
 
+/// Beside a proxy's own token an `Authorization` header is the end user's.
+fn proxy_token_of(headers: &HeaderMap) -> Option<&str> {
+    headers.get("x-api-token")?.to_str().ok()
+}
+
+fn wrong_scope(scope: &str, wanted: Scope) -> Problem {
+    let wanted = wanted.as_str();
+    let detail = format!("a token of scope {scope:?} may not do this; it needs {wanted:?}");
+    Problem::new(StatusCode::FORBIDDEN, "urn:tollgate:wrong-scope", detail)
+}
+
 fn unauthorised(detail: &str) -> Problem {
     Problem::new(StatusCode::UNAUTHORIZED, "urn:tollgate:unauthorised", detail)
         .header(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"))
@@ -196,13 +198,53 @@ pub(crate) async fn require_check(
     require(&app, Scope::Check, request, next).await
 }
 
+impl App {
+    /// Who may do this. A tenant's token is a token, of another scope.
+    pub(crate) async fn authorise(
+        &self,
+        headers: &HeaderMap,
+        wanted: Scope,
+    ) -> Result<Caller, Problem> {
+        match self.access.authorise(headers, wanted).await {
+            Ok(caller) => Ok(caller),
+            Err(problem) => Err(self.or_wrong_scope(problem, token_of(headers), wanted).await),
+        }
+    }
+
+    /// The same for a proxy.
+    pub(crate) async fn authorise_proxy(&self, headers: &HeaderMap) -> Result<(), Problem> {
+        match self.access.authorise_proxy(headers).await {
+            Ok(()) => Ok(()),
+            Err(problem) => {
+                Err(self.or_wrong_scope(problem, proxy_token_of(headers), Scope::Check).await)
+            }
+        }
+    }
+
+    async fn or_wrong_scope(
+        &self,
+        problem: Problem,
+        token: Option<&str>,
+        wanted: Scope,
+    ) -> Problem {
+        let Some(token) = token.filter(|_| problem.status() == StatusCode::UNAUTHORIZED) else {
+            return problem;
+        };
+        match self.mail.bearer(token).await {
+            Ok(Some(_)) => wrong_scope("mail tenant", wanted),
+            // If the relay cannot say, nobody said more than that the token is not known.
+            Ok(None) | Err(_) => problem,
+        }
+    }
+}
+
 async fn require(
     app: &App,
     scope: Scope,
     mut request: Request,
     next: Next,
 ) -> Result<Response, Problem> {
-    let caller = app.access.authorise(request.headers(), scope).await?;
+    let caller = app.authorise(request.headers(), scope).await?;
     request.extensions_mut().insert(caller);
     Ok(next.run(request).await)
 }

@@ -186,7 +186,10 @@ fn explain<'a, T: Deserialize<'a>>(bytes: &'a [u8], error: &serde_json::Error) -
             (None, None) => place,
         };
     let message = message.split_once(" at line ").map_or(message.as_str(), |(before, _)| before);
-    let message = message.replace("expected u32", "expected a whole number from 1 to 4294967295");
+    let message = message
+        .replace("expected u32", "expected a whole number from 1 to 4294967295")
+        .replace("expected u64", "expected a whole number, 0 or more")
+        .replace("expected u16", "expected a whole number from 0 to 65535");
     match field.as_str() {
         "" | "." => Problem::bad_request(message),
         _ => Problem::bad_field(field.clone(), format!("{field}: {message}")),

@@ -1,4 +1,5 @@
-//! The command line. All commands but `serve`, `migrate` and `completions` talk to a server.
+//! The command line. All commands but `serve`, `migrate`, `sql`, `completions` and `man` talk to a
+//! server.
 
 /// Prints a line; if nobody reads any more, there is nothing left to do.
 macro_rules! say {
@@ -12,7 +13,9 @@ macro_rules! say {
 mod check;
 mod client;
 mod mail;
+mod picture;
 mod policy;
+mod show;
 mod slot;
 mod slot_import;
 mod slot_timeline;
@@ -20,6 +23,7 @@ mod token;
 mod top;
 
 use std::io::Write;
+use std::path::{Path, PathBuf};
 
 use clap::{CommandFactory, Parser, Subcommand};
 use tollgate_mail::{Mail, MailError, MailSettings};
@@ -75,6 +79,12 @@ pub(crate) enum Command {
     Sql,
     /// Print a completion script for a shell
     Completions { shell: clap_complete::Shell },
+    /// Print the manual page, or write one for each command
+    Man {
+        /// Write the pages into this folder instead, such as /usr/local/share/man/man1
+        #[arg(long, value_name = "FOLDER")]
+        dir: Option<PathBuf>,
+    },
 }
 
 pub(crate) fn run(command: Command) -> Result<Done, Failure> {
@@ -97,7 +107,26 @@ pub(crate) fn run(command: Command) -> Result<Done, Failure> {
             clap_complete::generate(shell, &mut Cli::command(), "tollgate", &mut std::io::stdout());
             Ok(Done::Ok)
         }
+        Command::Man { dir } => man(dir.as_deref()),
     }
+}
+
+fn man(dir: Option<&Path>) -> Result<Done, Failure> {
+    let Some(dir) = dir else {
+        let mut page = Vec::new();
+        let rendered = clap_mangen::Man::new(Cli::command()).render(&mut page);
+        rendered.map_err(|error| Failure::unreachable(format!("no page was made: {error}")))?;
+        say!("{}", String::from_utf8_lossy(&page).trim_end());
+        return Ok(Done::Ok);
+    };
+    let written =
+        std::fs::create_dir_all(dir).and_then(|()| clap_mangen::generate_to(Cli::command(), dir));
+    written.map_err(|error| {
+        let dir = dir.display();
+        Failure::bad_input(format!("{dir} cannot be written to ({error}); name another with --dir"))
+    })?;
+    say!("the pages are in {}; read one with `man -l {0}/tollgate.1`", dir.display());
+    Ok(Done::Ok)
 }
 
 fn migrate(store: &str) -> Result<Done, Failure> {

@@ -1,5 +1,7 @@
 //! The configuration file. Every key has a default; an unknown one is an error that names it.
 
+#[cfg(test)]
+mod example;
 mod mail;
 
 use std::fmt;
@@ -112,8 +114,12 @@ impl Config {
     /// The file's settings, and its policies, all valid.
     pub(crate) fn read(path: &Path) -> Result<(Self, Vec<Policy>), BadConfig> {
         let shown = path.display();
-        let text = std::fs::read_to_string(path)
-            .map_err(|error| BadConfig(format!("{shown} cannot be read: {error}")))?;
+        let text = std::fs::read_to_string(path).map_err(|error| {
+            BadConfig(format!(
+                "{shown} cannot be read: {error}; check the path, or begin with a copy of \
+                     tollgate.example.toml"
+            ))
+        })?;
         Self::parse(&text).map_err(|BadConfig(why)| BadConfig(format!("{shown}: {why}")))
     }
 
@@ -181,7 +187,7 @@ mod tests {
     fn every_fault_of_every_policy_is_listed() {
         let text = r#"
             [policy.a]
-            limits = [{ name = "x", max = -1, per = "0s" }]
+            limits = [{ name = "x", max = -1, per = "0s", algorithm = "slidng" }]
             [policy.b]
             durability = "never"
             limits = [{ name = "x", max = 1, per = "day", timezone = "Mars/Base" }]
@@ -190,6 +196,7 @@ mod tests {
         for place in [
             "policy.a.limits[0].max",
             "policy.a.limits[0].per",
+            "policy.a.limits[0].algorithm",
             "policy.b.durability",
             "policy.b.limits[0].timezone",
         ] {

@@ -18,10 +18,11 @@ mod tokens;
 
 use std::sync::Arc;
 
+use axum::body::Bytes;
 use axum::extract::Request;
-use axum::http::{Method, StatusCode};
+use axum::http::{Method, StatusCode, header};
 use axum::routing::get;
-use axum::{Json, Router, middleware};
+use axum::{Router, middleware};
 use tollgate::Error;
 use utoipa::OpenApi as _;
 use utoipa::openapi::security::{
@@ -51,10 +52,22 @@ impl App {
 
     /// Maps an error and, if it is the store's, counts it.
     pub(crate) fn failed(&self, error: Error) -> Problem {
-        if matches!(error, Error::Store(_)) {
-            self.metrics.store_error();
+        match error {
+            Error::Store(_) => self.metrics.store_error(),
+            Error::NoSuchPolicy(name) => return self.no_such_policy(&name),
+            _ => {}
         }
         error.into()
+    }
+
+    fn no_such_policy(&self, name: &str) -> Problem {
+        Problem::not_found(match self.gate.similar_policy(name) {
+            Some(similar) => format!("there is no policy {name:?}; did you mean {similar:?}?"),
+            None => format!(
+                "there is no policy {name:?}; `tollgate policy list` shows those in force, \
+                 `tollgate policy apply FILE` adds one"
+            ),
+        })
     }
 }
 
@@ -76,9 +89,12 @@ pub(crate) fn router(app: Arc<App>) -> Router {
     let (router, mut api) = described(app.clone()).split_for_parts();
     api.merge(gate::Described::openapi());
     say_who_needs_a_token(&mut api);
-    let api = Arc::new(api);
+    // Written once: it is large, and anybody may ask for it.
+    let api = serde_json::to_vec(&api).expect("a description is plain data");
+    let api = Bytes::from(api);
+    let described = move || async move { ([(header::CONTENT_TYPE, "application/json")], api) };
     router
-        .route("/openapi.json", get(move || async move { Json(Arc::unwrap_or_clone(api)) }))
+        .route("/openapi.json", get(described))
         .fallback(no_route)
         .method_not_allowed_fallback(no_method)
         .with_state(app)

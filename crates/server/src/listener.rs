@@ -3,13 +3,14 @@
 //! Checks and what proxies ask go straight to their handlers; everything else goes through the router.
 
 use std::convert::Infallible;
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use axum::Router;
 use axum::body::{Body, Bytes};
-use axum::http::{Method, Request, Response, StatusCode, header};
+use axum::http::{HeaderValue, Method, Request, Response, StatusCode, header};
 use http_body_util::{Either, Full};
 use hyper::body::{Body as _, Incoming};
 use hyper::service::service_fn;
@@ -33,6 +34,9 @@ const MAX_HEAD_BYTES: usize = 64 << 10;
 const MAX_HEADERS: usize = 100;
 /// After an error in accepting (too many open files, say) there is no use in trying at once.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+/// Told to stop, the server answers whoever asks within this, and says that it is the last answer.
+const LAST_CALL: Duration = Duration::from_millis(300);
+const LAST_CALL_POLL: Duration = Duration::from_millis(5);
 
 /// Bounds on connections.
 #[derive(Clone, Copy, Debug)]
@@ -55,32 +59,18 @@ pub(crate) async fn serve(
 ) {
     let router = crate::http::router(app.clone());
     let (running, stopping) = watch::channel(());
+    let last_call = Arc::new(AtomicBool::new(false));
     let places = Arc::new(Semaphore::new(limits.max_connections));
     let graceful = GracefulShutdown::new();
     let mut stop = std::pin::pin!(stop);
-    loop {
-        // Beyond the limit nobody is accepted: they wait in the system's queue.
-        let accepted = async {
-            let place = places.clone().acquire_owned().await;
-            (place, listener.accept().await)
-        };
-        let (place, stream, peer) = tokio::select! {
-            (place, accepted) = accepted => match accepted {
-                Ok((stream, peer)) => (place, stream, peer.ip()),
-                Err(error) => {
-                    tracing::warn!(%error, "a connection could not be accepted");
-                    tokio::time::sleep(ACCEPT_PAUSE).await;
-                    continue;
-                }
-            },
-            () = &mut stop => break,
-        };
+    let let_in = |place, (stream, peer): (TcpStream, SocketAddr)| {
         let _ = stream.set_nodelay(true);
         let connection = Connection {
             app: app.clone(),
             router: router.clone(),
-            peer,
-            header_time: limits.header_time,
+            peer: peer.ip(),
+            limits,
+            last_call: last_call.clone(),
             watcher: graceful.watcher(),
         };
         let (tls, stopping) = (tls.clone(), stopping.clone());
@@ -96,11 +86,52 @@ pub(crate) async fn serve(
             }
             drop(place);
         });
+    };
+    loop {
+        // Beyond the limit nobody is accepted: they wait in the system's queue.
+        let accepted = async {
+            let place = places.clone().acquire_owned().await;
+            (place, listener.accept().await)
+        };
+        tokio::select! {
+            (place, accepted) = accepted => match accepted {
+                Ok(client) => let_in(place, client),
+                Err(error) => {
+                    tracing::warn!(%error, "a connection could not be accepted");
+                    tokio::time::sleep(ACCEPT_PAUSE).await;
+                }
+            },
+            () = &mut stop => break,
+        }
+    }
+    // Whoever has knocked already is let in: closing the door would cut them off.
+    while let Ok(place) = places.clone().try_acquire_owned() {
+        tokio::select! {
+            biased;
+            accepted = listener.accept() => match accepted {
+                Ok(client) => let_in(Ok(place), client),
+                Err(_) => break,
+            },
+            () = std::future::ready(()) => break,
+        }
     }
     drop((listener, running));
+    last_call.store(true, Ordering::Relaxed);
+    all_gone(&graceful).await;
     if tokio::time::timeout(limits.shutdown_time, graceful.shutdown()).await.is_err() {
         tracing::warn!("some requests did not finish in time and were cut off");
     }
+}
+
+/// Waits for those who still have something to ask, a moment at most: a request may be on its way on a connection
+/// that seems idle, and cut off now, nobody would know whether it was counted.
+async fn all_gone(graceful: &GracefulShutdown) {
+    let gone = async {
+        while graceful.count() > 0 {
+            tokio::time::sleep(LAST_CALL_POLL).await;
+        }
+    };
+    let _ = tokio::time::timeout(LAST_CALL, gone).await;
 }
 
 /// The stream behind a handshake. One that takes too long, fails, or is overtaken by the server's
@@ -129,23 +160,31 @@ struct Connection {
     app: Arc<App>,
     router: Router,
     peer: IpAddr,
-    header_time: Duration,
+    limits: ListenerLimits,
+    last_call: Arc<AtomicBool>,
     watcher: Watcher,
 }
 
 impl Connection {
     async fn answer(self, stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static) {
-        let Self { app, router, peer, header_time, watcher } = self;
+        let Self { app, router, peer, limits, last_call, watcher } = self;
         let service = service_fn(move |request| {
-            let (app, router) = (app.clone(), router.clone());
-            async move { Ok::<_, Infallible>(respond(app, router, peer, request).await) }
+            let (app, router, last_call) = (app.clone(), router.clone(), last_call.clone());
+            async move {
+                let mut response = respond(app, router, peer, request).await;
+                if last_call.load(Ordering::Relaxed) {
+                    let close = HeaderValue::from_static("close");
+                    response.headers_mut().insert(header::CONNECTION, close);
+                }
+                Ok::<_, Infallible>(response)
+            }
         });
         let connection = hyper::server::conn::http1::Builder::new()
             .timer(TokioTimer::new())
-            .header_read_timeout(header_time)
+            .header_read_timeout(limits.header_time)
             .max_buf_size(MAX_HEAD_BYTES)
             .max_headers(MAX_HEADERS)
-            .serve_connection(TokioIo::new(Impatient::new(stream, header_time)), service);
+            .serve_connection(TokioIo::new(Impatient::new(stream, limits.header_time)), service);
         if let Err(error) = watcher.watch(connection).await {
             tracing::debug!(%error, "a connection ended early");
         }
@@ -172,10 +211,12 @@ async fn respond(
     } else if *request.method() == Method::POST && request.uri().path() == CHECK_PATH {
         let (parts, mut body) = request.into_parts();
         let answer = answer_check(&app, &parts.headers, &mut body, &request_id).await;
-        if answer.is_err() && !body.is_end_stream() {
+        let is_refused = answer.is_err();
+        let answer = answer.unwrap_or_else(|problem| problem.render(&request_id));
+        if is_refused && !is_late(&answer) && !body.is_end_stream() {
             drain(body).await;
         }
-        answer.unwrap_or_else(|problem| problem.render(&request_id)).map(Either::Left)
+        answer.map(Either::Left)
     } else if request.uri().path() == GATE_PATH {
         let (parts, body) = request.into_parts();
         let answer = answer_gate(&app, &parts, peer, &request_id).await;
@@ -191,6 +232,7 @@ async fn respond(
         let response = response.unwrap_or_else(|never| match never {});
         // Who is refused before the body was read still has to see why.
         if let Ok(rest) = returned.await
+            && !is_late(&response)
             && !rest.is_end_stream()
         {
             drain(rest).await;
@@ -199,6 +241,11 @@ async fn respond(
     };
     response.headers_mut().insert(X_REQUEST_ID, request_id.into_header());
     response
+}
+
+/// Whoever was too slow with its body has had its time: nobody waits for the rest.
+fn is_late<B>(response: &Response<B>) -> bool {
+    response.status() == StatusCode::REQUEST_TIMEOUT
 }
 
 /// Errors become problem documents here, whoever made them.

@@ -12,6 +12,7 @@ mod http;
 mod idempotency;
 mod listener;
 mod metrics;
+mod open_files;
 mod problem;
 mod request_id;
 mod serve;

@@ -204,8 +204,23 @@ impl Metrics {
         self.store_errors.inc();
     }
 
+    /// A policy in force has its series before anybody asked it: the first refusal is then a rise
+    /// from 0, not a series out of nothing.
+    fn begin_at_zero(&self, policy: &Arc<Compiled>) {
+        for outcome in [OutcomeLabel::Allowed, OutcomeLabel::Refused] {
+            let labels = DecisionLabels { policy: PolicyName(policy.clone()), outcome };
+            drop(self.decisions.get_or_create(&labels));
+        }
+        if policy.plan().is_ok() {
+            let outcome = SlotOutcome::Given;
+            let labels = SlotLabels { policy: PolicyName(policy.clone()), outcome };
+            drop(self.slots.get_or_create(&labels));
+        }
+    }
+
     /// Everything there is to count, and the mail relay's counts as they were read now.
-    pub(crate) fn text(&self, mail: Vec<Counts>) -> String {
+    pub(crate) fn text(&self, policies: &[Arc<Compiled>], mail: Vec<Counts>) -> String {
+        policies.iter().for_each(|policy| self.begin_at_zero(policy));
         let mut text = String::new();
         encode_registry(&mut text, &self.registry)
             .and_then(|()| encode_registry(&mut text, &mail::registry(mail)))

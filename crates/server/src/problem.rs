@@ -119,7 +119,7 @@ impl From<Error> for Problem {
                 Self::bad_field(bad.field, detail)
             }
             Error::NotASchedule { .. } => {
-                Self::new(StatusCode::UNPROCESSABLE_ENTITY, "urn:tollgate:not-a-schedule", detail)
+                Self::new(StatusCode::BAD_REQUEST, "urn:tollgate:not-a-schedule", detail)
                     .field("configName")
             }
             Error::ZeroCost => Self::bad_field("cost", detail),

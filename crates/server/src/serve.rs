@@ -16,6 +16,7 @@ use crate::exit::Failure;
 use crate::forward_auth::ForwardAuth;
 use crate::listener::{self, ListenerLimits};
 use crate::metrics::Metrics;
+use crate::open_files;
 use crate::state::App;
 use crate::tls::{Tls, TlsFiles};
 
@@ -81,25 +82,33 @@ async fn serve(
         tls.reload_on_hangup()?;
     }
     let admin_token = std::env::var("TOLLGATE_ADMIN_TOKEN").ok().filter(|token| !token.is_empty());
-    let gate = Tollgate::open(store).await?;
+    let gate = open(store).await?;
+    let is_new = gate.is_new();
     let shown = tollgate::shown_url(store);
     let address = resolve(listen).await?;
     if !address.ip().is_loopback() && admin_token.is_none() && !gate.has_tokens() {
+        // A store in memory has no token before it is served.
+        let recipe = match store {
+            "memory:" => String::new(),
+            _ => format!("run `tollgate token create --scope admin --store {shown}` first, or "),
+        };
         return Err(Failure::bad_input(format!(
             "{address} can be reached from other machines, and there is no token yet: set \
-             TOLLGATE_ADMIN_TOKEN, or run `tollgate token create --scope admin --store {shown}` \
-             first, or listen on 127.0.0.1"
+             TOLLGATE_ADMIN_TOKEN, or {recipe}listen on 127.0.0.1"
         )));
     }
     put_in_force(&gate, policies).await?;
     let mail = Mail::open(gate.clone(), store, config.mail.settings.clone()).await?;
     let listener = TcpListener::bind(address).await.map_err(|error| {
+        let other = SocketAddr::new(address.ip(), address.port().saturating_add(1));
         Failure::unreachable(format!(
-            "{address} cannot be listened on ({error}): choose another with --listen ADDR"
+            "{address} cannot be listened on ({error}): stop what listens there, or choose \
+             another such as --listen {other}"
         ))
     })?;
     let address = listener.local_addr().unwrap_or(address);
     let access = Access::new(gate.clone(), admin_token.as_deref(), address.ip().is_loopback());
+    let shown = if is_new { format!("{shown} (new)") } else { shown };
     let scheme = if tls.is_some() { "https" } else { "http" };
     greet(&format!("{scheme}://{address}"), &shown, &gate, &access);
     let body_limits = |max_bytes| BodyLimits { max_bytes, read_time: config.server.body_timeout.0 };
@@ -119,7 +128,7 @@ async fn serve(
         mail: mail.clone(),
     });
     let limits = ListenerLimits {
-        max_connections: config.server.max_connections.0,
+        max_connections: open_files::room_for_clients(config.server.max_connections.0),
         header_time: config.server.header_timeout.0,
         shutdown_time: config.server.shutdown_timeout.0,
     };
@@ -133,6 +142,19 @@ async fn serve(
     gate.close();
     println!("stopped");
     Ok(())
+}
+
+/// Opens a store, or says what to look at.
+pub(crate) async fn open(store: &str) -> Result<Tollgate, Failure> {
+    Tollgate::open(store).await.map_err(|error| {
+        let is_remote = matches!(error, Error::Store(_)) && store.starts_with("postgres");
+        let failure = Failure::from(error);
+        if !is_remote {
+            return failure;
+        }
+        let shown = tollgate::shown_url(store);
+        failure.context(format!("check that it runs, and that --store {shown} is right"))
+    })
 }
 
 async fn resolve(listen: &str) -> Result<SocketAddr, Failure> {
@@ -157,19 +179,28 @@ async fn put_in_force(gate: &Tollgate, policies: &[Policy]) -> Result<(), Error>
     Ok(())
 }
 
+/// Names of policies in the greeting; `tollgate policy list` shows all.
+const MAX_GREETED: usize = 10;
+
 /// Says what was done, and what to do next.
 fn greet(url: &str, store: &str, gate: &Tollgate, access: &Access) {
-    let names: Vec<_> =
-        gate.policies().iter().map(|policy| policy.policy().name().to_owned()).collect();
+    let policies = gate.policies();
+    let mut names: Vec<_> =
+        policies.iter().take(MAX_GREETED).map(|policy| policy.policy().name().to_owned()).collect();
+    if policies.len() > MAX_GREETED {
+        names.push(format!("and {} more", policies.len() - MAX_GREETED));
+    }
     println!("tollgate listens on {url}, store {store}, policies: {}", names.join(", "));
     if access.is_open() {
         println!("open to everybody on this machine: no token was made yet");
+    } else {
+        println!("a token is needed: put yours into TOLLGATE_TOKEN");
     }
     let token = if access.is_open() { "" } else { " -H \"X-API-Token: $TOLLGATE_TOKEN\"" };
     // One that needs no attribute, so that the line works as it is.
     let needs_nothing =
         |policy: &Arc<Compiled>| policy.policy().limits().iter().all(|limit| limit.by.is_empty());
-    match gate.policies().iter().find(|policy| needs_nothing(policy)) {
+    match policies.iter().find(|policy| needs_nothing(policy)) {
         Some(policy) => {
             let body = format!("{{\"policy\":\"{}\",\"subject\":{{}}}}", policy.policy().name());
             println!("try a check:\n\ncurl -i {url}/api/v1/check{token} -d '{body}'\n");

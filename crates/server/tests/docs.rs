@@ -1,4 +1,4 @@
-//! Runs the pages of `docs/` as their readers would: every `sh` block in order, every file written,
+//! Runs the README and the pages of `docs/` as their readers would: every `sh` block in order, every file written,
 //! every `text` block found in what the block before it printed.
 //!
 //! In a page: a block that begins with `# file: NAME` is a file; `sh no-run` is for the eye alone;
@@ -15,6 +15,12 @@ mod shell;
 mod sink;
 
 use testkit::servers::Postgres;
+
+/// Its first block is `cargo run -- serve`; here that is the binary under test.
+#[test]
+fn the_readme() {
+    page::run_after("tollgate serve &\n", "../README", &[]);
+}
 
 #[test]
 fn daily_quotas() {

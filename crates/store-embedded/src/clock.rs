@@ -1,6 +1,6 @@
 //! The one place of this crate that reads time.
 
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use tollgate_core::Instant;
 use tollgate_core::store::Clock;
@@ -11,10 +11,15 @@ pub struct SystemClock;
 
 impl Clock for SystemClock {
     fn now(&self) -> Instant {
-        let micros = match SystemTime::now().duration_since(UNIX_EPOCH) {
-            Ok(since) => i64::try_from(since.as_micros()).unwrap_or(i64::MAX),
-            Err(before) => -i64::try_from(before.duration().as_micros()).unwrap_or(i64::MAX),
-        };
-        Instant::from_micros(micros)
+        match SystemTime::now().duration_since(UNIX_EPOCH) {
+            Ok(since) => Instant::from_micros(micros(since)),
+            Err(before) => Instant::from_micros(-micros(before.duration())),
+        }
     }
+}
+
+/// In 64 bits: read for every decision.
+fn micros(span: Duration) -> i64 {
+    let secs = i64::try_from(span.as_secs()).unwrap_or(i64::MAX);
+    secs.saturating_mul(1_000_000).saturating_add(i64::from(span.subsec_micros()))
 }

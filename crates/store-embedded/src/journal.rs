@@ -4,13 +4,14 @@
 //! the order of decisions and every cut of it is a moment that really was. The keeper takes
 //! everything there is and commits it at once.
 
+use std::cell::RefCell;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant as Moment};
 
 use parking_lot::{Condvar, Mutex};
 use tokio::sync::oneshot;
 use tollgate_core::store::{Durability, StoreError};
-use tollgate_core::{Reader, Writer};
+use tollgate_core::{State, Writer};
 
 use crate::error::stopped;
 use crate::keeper::Job;
@@ -24,6 +25,7 @@ const MAX_LOSS: Duration = Duration::from_millis(100);
 
 const REMOVED: u8 = 0;
 const CHANGED: u8 = 1;
+const LENGTH_BYTES: usize = 4;
 
 pub(crate) type Waiter = oneshot::Sender<Result<(), StoreError>>;
 /// Resolves when the change is on disk.
@@ -43,8 +45,6 @@ pub(crate) struct Journal {
 #[derive(Default)]
 struct Queue {
     changes: Vec<u8>,
-    /// Room to encode one state in.
-    encoded: Vec<u8>,
     /// Of the last decision appended.
     sequence: u64,
     /// When the oldest change in `changes` was appended.
@@ -122,22 +122,25 @@ impl Journal {
         if !self.keeps_counts {
             return (self.unqueued_sequence.fetch_add(1, Ordering::Relaxed) + 1, None);
         }
+        SCRATCH.with_borrow_mut(|encoded| {
+            // Before the lock that all decisions share.
+            encoded.clear();
+            for (key, state) in states {
+                encode_change(encoded, key, state);
+            }
+            self.append_encoded(encoded, durability)
+        })
+    }
+
+    fn append_encoded(&self, encoded: &[u8], durability: Durability) -> (u64, Option<Committed>) {
+        let now = Moment::now();
         let mut queue = self.queue.lock();
         queue.sequence += 1;
         if queue.closed {
             // Nobody will commit it: the waiter's other end is gone, and its caller told so.
             return (queue.sequence, Some(oneshot::channel().1));
         }
-        let Queue { changes, encoded, .. } = &mut *queue;
-        for (key, state) in states {
-            encoded.clear();
-            Writer(encoded).state(state);
-            let mut writer = Writer(changes);
-            writer.bytes(key);
-            writer.byte(CHANGED);
-            writer.bytes(encoded);
-        }
-        let now = Moment::now();
+        queue.changes.extend_from_slice(encoded);
         let first = queue.oldest.is_none();
         let oldest = *queue.oldest.get_or_insert(now);
         let oldest = queue.oldest_in_flight.unwrap_or(oldest);
@@ -157,9 +160,7 @@ impl Journal {
     pub(crate) fn append_removal(&self, key: &[u8]) {
         if self.keeps_counts {
             let mut queue = self.queue.lock();
-            let mut writer = Writer(&mut queue.changes);
-            writer.bytes(key);
-            writer.byte(REMOVED);
+            encode_key(&mut queue.changes, key, REMOVED);
             queue.oldest.get_or_insert_with(Moment::now);
         }
     }
@@ -250,18 +251,44 @@ impl Queue {
 /// One key of a cut: its encoded state, or `None` if it was removed.
 pub(crate) type Change<'a> = (&'a [u8], Option<&'a [u8]>);
 
+thread_local! {
+    /// Room for the changes of one decision.
+    static SCRATCH: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
+}
+
+/// Key and kind; behind a changed one its state, with room for the length that is known only then.
+fn encode_change(bytes: &mut Vec<u8>, key: &[u8], state: &State) {
+    encode_key(bytes, key, CHANGED);
+    let length_at = bytes.len();
+    bytes.extend_from_slice(&[0; LENGTH_BYTES]);
+    Writer(bytes).state(state);
+    let length = (bytes.len() - length_at - LENGTH_BYTES) as u32;
+    bytes[length_at..][..LENGTH_BYTES].copy_from_slice(&length.to_le_bytes());
+}
+
+fn encode_key(bytes: &mut Vec<u8>, key: &[u8], kind: u8) {
+    bytes.extend_from_slice(&(key.len() as u32).to_le_bytes());
+    bytes.extend_from_slice(key);
+    bytes.push(kind);
+}
+
 /// Splits a cut into its changes, in the order of decisions.
-pub(crate) fn changes(bytes: &[u8]) -> impl Iterator<Item = Change<'_>> {
-    const OWN_BYTES: &str = "the journal reads back what it wrote itself";
-    let mut reader = Reader(bytes);
+pub(crate) fn changes(mut bytes: &[u8]) -> impl Iterator<Item = Change<'_>> {
     std::iter::from_fn(move || {
-        if reader.0.is_empty() {
-            return None;
-        }
-        let key = reader.bytes().expect(OWN_BYTES);
-        if reader.byte().expect(OWN_BYTES) == REMOVED {
-            return Some((key, None));
-        }
-        Some((key, Some(reader.bytes().expect(OWN_BYTES))))
+        let key = take_sized(&mut bytes)?;
+        let (kind, rest) = bytes.split_first().expect(OWN_BYTES);
+        bytes = rest;
+        let state = (*kind == CHANGED).then(|| take_sized(&mut bytes).expect(OWN_BYTES));
+        Some((key, state))
     })
+}
+
+const OWN_BYTES: &str = "the journal reads back what it wrote itself";
+
+/// `None` at the end.
+fn take_sized<'a>(bytes: &mut &'a [u8]) -> Option<&'a [u8]> {
+    let (length, rest) = bytes.split_first_chunk::<LENGTH_BYTES>()?;
+    let (taken, rest) = rest.split_at(u32::from_le_bytes(*length) as usize);
+    *bytes = rest;
+    Some(taken)
 }

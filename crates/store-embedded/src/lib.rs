@@ -25,7 +25,7 @@ use tokio::sync::oneshot;
 use tollgate_core::store::{
     Ask, Clock, Decided, SpendId, Spent, Stats, StatsReading, StoreError, StoreErrorKind,
 };
-use tollgate_core::{Decision, Instant, Intent, decide_into};
+use tollgate_core::{Decision, Instant, Intent, decide_into, decide_one};
 
 pub use clock::SystemClock;
 
@@ -33,7 +33,7 @@ use error::stopped;
 use file::Place;
 use journal::{Committed, Journal};
 use keeper::{Keeper, Txn};
-use shards::{KeyedState, Known, Shards};
+use shards::{KeyedState, Shards};
 
 /// The embedded store. Dropping it commits what was decided and closes the file.
 pub struct Embedded {
@@ -218,7 +218,7 @@ impl Inner {
             && let Some(mut state) = self.shards.lock_known(keyed.key)
         {
             let now = now.max(self.swept_at());
-            decide_into(decision, claims, &mut Known(&mut state), intent, cost, now);
+            decide_one(decision, &keyed.claim, &mut state, intent, cost, now);
             if decision.allowed() && intent == Intent::Spend {
                 spent(&[(keyed.key, &state)]);
             }

@@ -92,6 +92,7 @@ impl Shards {
         Self { shards, hasher: RandomState::default() }
     }
 
+    #[inline]
     fn hash(&self, key: &[u8]) -> u64 {
         self.hasher.hash_one(key)
     }
@@ -186,21 +187,6 @@ impl Shards {
             table.shrink_to(wanted, |entry| self.hash(entry.key.as_slice()));
         }
         before - table.len()
-    }
-}
-
-/// A state that is known and locked, as the one state of a request.
-pub(crate) struct Known<'a>(pub(crate) &'a mut State);
-
-impl States for Known<'_> {
-    #[inline]
-    fn get(&self, _: usize) -> Option<&State> {
-        Some(self.0)
-    }
-
-    #[inline]
-    fn get_or_insert_with(&mut self, _: usize, _: impl FnOnce() -> State) -> &mut State {
-        self.0
     }
 }
 

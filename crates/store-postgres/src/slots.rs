@@ -1,6 +1,7 @@
 //! Slots: what the clerk assigns, looked up, listed, cancelled and counted again.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use tokio::sync::oneshot;
 use tokio_postgres::types::{ToSql, Type};
@@ -18,15 +19,22 @@ pub(crate) const SLOT: &str = "s.event_id, s.policy, s.version, s.requested_at, 
      s.per, s.position, s.created_at, c.cancelled_at \
      from tollgate.slot s left join tollgate.slot_cancel c on c.event_id = s.event_id";
 
+/// One slot has the deadline of a check; each further one of a batch adds this.
+const PER_FURTHER_SLOT: Duration = Duration::from_millis(4);
+
 impl Postgres {
-    /// Gives every event its slot, in order.
+    /// Gives every event its slot, in order. One that comes too late may have been given: asking again finds it.
     pub async fn assign_slots(&self, ask: ScheduleAsk) -> Result<Answers, StoreError> {
+        let deadline = self.inner.settings.deadline;
+        let further = u32::try_from(ask.events.len().saturating_sub(1)).unwrap_or(u32::MAX);
+        let within = deadline.saturating_add(PER_FURTHER_SLOT.saturating_mul(further));
+        let within = within.min(WITHIN.max(deadline));
         let (reply, answer) = oneshot::channel();
         let answered = async {
             self.clerk.send(Errand { ask, reply }).await.map_err(|_| closed())?;
             answer.await.map_err(|_| closed())?
         };
-        tokio::time::timeout(WITHIN, answered).await.unwrap_or_else(|_| Err(timed_out()))
+        tokio::time::timeout(within, answered).await.unwrap_or_else(|_| Err(timed_out()))
     }
 
     pub async fn slot(&self, event_id: String) -> Result<Option<Slot>, StoreError> {

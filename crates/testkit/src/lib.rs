@@ -18,7 +18,9 @@
 mod clock;
 pub mod concurrency;
 pub mod conformance;
+pub mod faults;
 pub mod history;
+mod http;
 pub mod kill;
 pub mod model;
 pub mod puppet;

@@ -17,7 +17,7 @@ mod http;
 mod instance;
 mod record;
 mod round;
-mod scene;
+pub(crate) mod scene;
 mod script;
 mod summary;
 mod verdict;

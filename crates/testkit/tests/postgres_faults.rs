@@ -14,7 +14,7 @@ use std::time::{Duration, Instant as Stopwatch};
 use ground::{DEADLINE, Ground, ONE_LIMIT, SLACK, apply_all, open};
 use session::Session;
 use testkit::servers::{Moment, Postgres, Proxy};
-use tollgate::{Degraded, Error, IdempotencyKey, OnceAnswer, StoreErrorKind, Tollgate};
+use tollgate::{Degraded, Error, IdempotencyKey, OnceAnswer, SlotAsk, StoreErrorKind, Tollgate};
 
 /// While the store is away, every call has its answer in time, and the answer is the policy's.
 async fn every_policy_answers_in_time(ground: &Ground) {
@@ -132,6 +132,28 @@ async fn a_network_that_swallows_everything_is_answered_for() {
     let proxy = Proxy::start(postgres.port());
     let ground = open(&proxy.through(&postgres.url())).await;
     is_answered_for(&ground, || proxy.stall(), || proxy.pass()).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_slot_is_answered_for_by_the_deadline_of_a_check() {
+    let postgres = Postgres::shared();
+    let proxy = Proxy::start(postgres.port());
+    let ground = open(&proxy.through(&postgres.url())).await;
+    ground.apply("p", r#"limits = [{ name = "all", max = 100, per = "1s" }]"#).await;
+    let slot = async |event: &str| {
+        let ask = SlotAsk { event_id: event.into(), requested_at: None };
+        let started = Stopwatch::now();
+        let answer = ground.gate.assign_slots("p", vec![ask]).await;
+        let took = started.elapsed();
+        assert!(took < DEADLINE + SLACK, "{event} took {took:?}: {answer:?}");
+        answer
+    };
+    slot("before").await.unwrap();
+    proxy.stall();
+    for event in ["first", "second"] {
+        assert!(matches!(slot(event).await, Err(Error::Store(_))), "{event}");
+    }
+    proxy.pass();
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -8,10 +8,13 @@ use tollgate_core::store::{Catalogue, Override, PolicyVersion, StoreError, Store
 use crate::compiled::{Compiled, KeyBytes, attributes_fingerprint, push_values};
 use crate::error::{BadSubject, Error};
 use crate::gate::{Live, Tollgate};
-use crate::policy::Policy;
+use crate::policy::{MAX_NAME_BYTES, Policy};
 use crate::routes::table::Table;
 use crate::subject::{self, Attributes};
 use crate::token::{self, Bearer, Revoked, Scope, TokenInForce};
+
+/// Names that one asked for in vain is held against.
+const MAX_COMPARED: usize = 1_000;
 
 /// What came of applying a policy.
 #[derive(Clone, Debug)]
@@ -116,6 +119,23 @@ impl Tollgate {
         let mut policies: Vec<_> = live.policies.values().cloned().collect();
         policies.sort_by(|a, b| a.policy().name().cmp(b.policy().name()));
         policies
+    }
+
+    /// The policy in force whose name is nearest to one that is not: did you mean that one? Only
+    /// among the first thousand, because anybody may ask.
+    pub fn similar_policy(&self, asked: &str) -> Option<String> {
+        if asked.len() > MAX_NAME_BYTES {
+            return None;
+        }
+        let live = self.shared.live.load();
+        let nearest = live
+            .policies
+            .keys()
+            .take(MAX_COMPARED)
+            .map(|name| (strsim::osa_distance(asked, name), name))
+            .min()?;
+        let (distance, name) = nearest;
+        (distance <= asked.chars().count().div_ceil(3)).then(|| name.clone())
     }
 
     /// Every version of a policy, newest first; also of one that was deleted.

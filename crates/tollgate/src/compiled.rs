@@ -17,7 +17,7 @@ use crate::subject::{self, Attributes};
 
 const FINGERPRINT_BYTES: usize = 8;
 /// Keys of one request that fit here need no heap.
-pub(crate) const INLINE_KEY_BYTES: usize = 192;
+pub(crate) const INLINE_KEY_BYTES: usize = 128;
 
 /// A policy in force.
 #[derive(Debug)]
@@ -35,10 +35,30 @@ pub struct Compiled {
 #[derive(Debug)]
 struct CompiledLimit {
     fingerprint: [u8; FINGERPRINT_BYTES],
+    counts_by: CountsBy,
     quota: Quota,
     /// In the order of the limit's `max_by`.
     quotas_by: Vec<Quota>,
     overrides: HashMap<Vec<u8>, Quota, foldhash::fast::RandomState>,
+}
+
+/// What stands in a key besides the fingerprint: the simple cases apart, which most are.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum CountsBy {
+    Nothing,
+    /// The value of one attribute, as it is given.
+    OneAsGiven,
+    Several,
+}
+
+impl CountsBy {
+    fn of(limit: &Limit) -> Self {
+        match &*limit.by {
+            [] => Self::Nothing,
+            [name] if !limit.private && !subject::is_normalised(name) => Self::OneAsGiven,
+            _ => Self::Several,
+        }
+    }
 }
 
 /// The keys of one request, one after the other.
@@ -46,11 +66,12 @@ struct CompiledLimit {
 pub(crate) struct Keys {
     bytes: KeyBytes,
     /// Where each key ends, and how many there are.
-    ends: [usize; MAX_LIMITS],
+    ends: [u32; MAX_LIMITS],
     count: usize,
 }
 
 impl Keys {
+    #[inline]
     pub(crate) fn new() -> Self {
         Self { bytes: KeyBytes::new(), ends: [0; MAX_LIMITS], count: 0 }
     }
@@ -58,7 +79,7 @@ impl Keys {
     #[inline]
     pub(crate) fn get(&self, position: usize) -> &[u8] {
         let start = if position == 0 { 0 } else { self.ends[position - 1] };
-        &self.bytes.as_slice()[start..self.ends[position]]
+        &self.bytes.as_slice()[start as usize..self.ends[position] as usize]
     }
 
     /// What a key holds besides its limit's fingerprint.
@@ -82,6 +103,7 @@ impl KeyBytes {
         Self { inline: [0; INLINE_KEY_BYTES], length: 0, spilled: Vec::new() }
     }
 
+    #[inline]
     pub(crate) fn as_slice(&self) -> &[u8] {
         if self.spilled.is_empty() { &self.inline[..self.length] } else { &self.spilled }
     }
@@ -117,6 +139,7 @@ impl Compiled {
             .iter()
             .map(|limit| CompiledLimit {
                 fingerprint: fingerprint(policy.name(), limit),
+                counts_by: CountsBy::of(limit),
                 quota: limit.rule.quota(limit.max),
                 quotas_by: limit
                     .max_by
@@ -187,6 +210,7 @@ impl Compiled {
     }
 
     /// Writes the keys this subject counts under, one per limit.
+    #[inline]
     pub(crate) fn write_keys(
         &self,
         attributes: Attributes<'_>,
@@ -196,8 +220,15 @@ impl Compiled {
         subject::check(attributes)?;
         for (limit, compiled) in self.policy.limits().iter().zip(&self.limits) {
             keys.bytes.extend(&compiled.fingerprint);
-            push_values(limit, attributes, privacy, &mut keys.bytes)?;
-            keys.ends[keys.count] = keys.bytes.length;
+            match compiled.counts_by {
+                CountsBy::Nothing => {}
+                CountsBy::OneAsGiven => {
+                    keys.bytes.extend(value_of(limit, attributes, &limit.by[0])?.as_bytes());
+                }
+                CountsBy::Several => push_values(limit, attributes, privacy, &mut keys.bytes)?,
+            }
+            // Bounded by the attributes a subject may have, well below this.
+            keys.ends[keys.count] = keys.bytes.length as u32;
             keys.count += 1;
         }
         Ok(())
@@ -237,6 +268,23 @@ impl CompiledLimit {
     }
 }
 
+#[inline]
+fn value_of<'a>(
+    limit: &Limit,
+    attributes: Attributes<'a>,
+    name: &str,
+) -> Result<&'a str, BadSubject> {
+    subject::find(attributes, name).ok_or_else(|| missing(limit, name))
+}
+
+#[cold]
+fn missing(limit: &Limit, name: &str) -> BadSubject {
+    BadSubject {
+        field: format!("subject.{name}"),
+        message: format!("is missing: the limit {:?} counts by it", limit.name),
+    }
+}
+
 /// The values `limit` counts by, as they stand in its keys.
 pub(crate) fn push_values(
     limit: &Limit,
@@ -245,10 +293,7 @@ pub(crate) fn push_values(
     bytes: &mut KeyBytes,
 ) -> Result<(), BadSubject> {
     for (position, name) in limit.by.iter().enumerate() {
-        let value = subject::find(attributes, name).ok_or_else(|| BadSubject {
-            field: format!("subject.{name}"),
-            message: format!("is missing: the limit {:?} counts by it", limit.name),
-        })?;
+        let value = value_of(limit, attributes, name)?;
         let value = subject::normalise(name, value, limit.ipv6_prefix);
         if limit.private {
             bytes.extend(&privacy.mac(&[name.as_bytes(), &[0], value.as_bytes()]));

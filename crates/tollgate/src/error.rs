@@ -59,7 +59,9 @@ impl fmt::Display for Error {
                 write!(f, "policy {policy:?} cannot schedule events: a schedule {why}")
             }
             Self::ZeroCost => f.write_str("cost must be at least 1; to ask without spending, peek"),
-            Self::BadReceipt => f.write_str("this is not a receipt that this store gave"),
+            Self::BadReceipt => f.write_str(
+                "this is not a receipt that this store gave; send the `receipt` of an allowed check, whole",
+            ),
             Self::KeyReused => {
                 f.write_str("this idempotency key was used before with another request")
             }

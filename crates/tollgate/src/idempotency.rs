@@ -78,7 +78,8 @@ impl Tollgate {
         error: Error,
     ) -> Result<OnceAnswer<Answer>, Error> {
         let policy = self.policy(policy)?;
-        self.shared.answer_without_store(&policy, subject, cost, error).map(OnceAnswer::Fresh)
+        let answer = self.shared.answer_without_store(&policy, subject, cost, Intent::Spend, error);
+        answer.map(OnceAnswer::Fresh)
     }
 
     async fn ask_once(

@@ -56,7 +56,7 @@ pub use policy::{
 pub use proxies::TrustedProxies;
 pub use routes::Matched;
 pub use slots::{MAX_EVENT_ID_CHARS, SlotWindow};
-pub use store::shown_url;
+pub use store::{shown_url, sqlite_path};
 pub use subject::{
     Attributes, MAX_ATTRIBUTE_NAME_BYTES, MAX_ATTRIBUTE_VALUE_BYTES, MAX_ATTRIBUTES,
     PARAMETER_PREFIX, Subject,

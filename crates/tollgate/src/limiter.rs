@@ -112,6 +112,7 @@ impl Shared {
         policy: &Arc<Compiled>,
         subject: Attributes<'_>,
         cost: u32,
+        intent: Intent,
         error: Error,
     ) -> Result<Answer, Error> {
         let cost = Cost::new(cost).ok_or(Error::ZeroCost)?;
@@ -119,7 +120,7 @@ impl Shared {
         policy.write_keys(subject, &self.privacy, &mut keys)?;
         let mut claims = Claims::new();
         policy.write_claims(subject, &keys, &mut claims);
-        self.degrade(policy, &policy.ask(Intent::Spend, cost, &claims), error)
+        self.degrade(policy, &policy.ask(intent, cost, &claims), error)
     }
 
     /// `None`: this store cannot be asked without its runtime.

@@ -134,12 +134,12 @@ impl Tollgate {
             (policy, asked) = match self.in_time(started, again).await {
                 Ok(again) => again,
                 Err(error @ Error::Store(_)) => {
-                    return self.shared.answer_without_store(&policy, subject, cost, error);
+                    return self.shared.answer_without_store(&policy, subject, cost, intent, error);
                 }
                 Err(error) => return Err(error),
             };
         }
-        self.shared.answer_without_store(&policy, subject, cost, changing_too_fast())
+        self.shared.answer_without_store(&policy, subject, cost, intent, changing_too_fast())
     }
 
     /// Ends with an error when a call that began at `started` has had its time.

@@ -34,16 +34,31 @@ pub(crate) async fn open(url: &str, clock: Option<Arc<dyn Clock>>) -> Result<Sto
     if url == "memory:" {
         return Ok(Store::Embedded(Embedded::memory(clock)?));
     }
-    match url.strip_prefix("sqlite:") {
+    match sqlite_path(url) {
         Some("") => {
             Err(Error::BadStoreUrl("sqlite: needs a path, such as sqlite:tollgate.db".into()))
         }
         Some(path) => Ok(Store::Embedded(Embedded::open(path, clock)?)),
-        None => Err(Error::BadStoreUrl(format!(
-            "{:?} is not a store; use sqlite:PATH, memory: or postgres://USER@HOST/DATABASE",
-            shown_url(url)
-        ))),
+        None => {
+            let meant = match url {
+                "" => String::new(),
+                "memory" => "; did you mean memory:?".into(),
+                url if url.contains(':') => String::new(),
+                path => format!("; did you mean sqlite:{path}?"),
+            };
+            Err(Error::BadStoreUrl(format!(
+                "{:?} is not a store: use sqlite:PATH, memory: or postgres://USER@HOST/DATABASE{meant}",
+                shown_url(url)
+            )))
+        }
     }
+}
+
+/// The file that a store's URL names, if it names one. `sqlite://PATH` is `sqlite:PATH`: a path in
+/// the root folder is what nobody means by it, and `sqlite:///PATH` still begins there.
+pub fn sqlite_path(url: &str) -> Option<&str> {
+    let path = url.strip_prefix("sqlite:")?;
+    Some(path.strip_prefix("//").unwrap_or(path))
 }
 
 /// A store's URL as it may be shown: without what only its owner may know.
@@ -277,7 +292,7 @@ impl Store {
 
 #[cfg(test)]
 mod tests {
-    use super::shown_url;
+    use super::{shown_url, sqlite_path};
 
     #[test]
     fn a_shown_url_has_no_password() {
@@ -289,6 +304,21 @@ mod tests {
             ("postgres://db/x?user=a&password=s3cret&lanes=2", "postgres://db/x?user=a&lanes=2"),
         ] {
             assert_eq!(shown_url(url), shown);
+        }
+    }
+
+    #[test]
+    fn a_file_may_be_named_with_slashes_and_without() {
+        for (url, path) in [
+            ("sqlite:counts.db", Some("counts.db")),
+            ("sqlite://counts.db", Some("counts.db")),
+            ("sqlite:/var/lib/counts.db", Some("/var/lib/counts.db")),
+            ("sqlite:///var/lib/counts.db", Some("/var/lib/counts.db")),
+            ("sqlite:", Some("")),
+            ("sqlite://", Some("")),
+            ("memory:", None),
+        ] {
+            assert_eq!(sqlite_path(url), path, "{url}");
         }
     }
 }

@@ -1,7 +1,7 @@
 //! Who is asking: attributes, as the caller gives them and as they are counted.
 
 use std::borrow::Cow;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::net::{IpAddr, Ipv6Addr};
 
 use smallvec::SmallVec;
 
@@ -49,20 +49,34 @@ impl<'a> Subject<'a> {
     }
 }
 
+#[inline]
 pub(crate) fn find<'a>(attributes: Attributes<'a>, name: &str) -> Option<&'a str> {
     attributes.iter().find(|(given, _)| *given == name).map(|(_, value)| *value)
 }
 
 /// Bounds on what a caller may send, so that every key is bounded too.
+#[inline]
 pub(crate) fn check(attributes: Attributes<'_>) -> Result<(), BadSubject> {
+    let fits = |length: usize, most: usize| (1..=most).contains(&length);
+    let in_bounds = attributes.iter().enumerate().all(|(position, (name, value))| {
+        fits(name.len(), MAX_ATTRIBUTE_NAME_BYTES)
+            && fits(value.len(), MAX_ATTRIBUTE_VALUE_BYTES)
+            && !attributes[..position].iter().any(|(earlier, _)| earlier == name)
+    });
+    if in_bounds && attributes.len() <= MAX_ATTRIBUTES { Ok(()) } else { Err(fault(attributes)) }
+}
+
+/// What is wrong with attributes that are out of bounds.
+#[cold]
+fn fault(attributes: Attributes<'_>) -> BadSubject {
     if attributes.len() > MAX_ATTRIBUTES {
         let message = format!("has {} attributes; {MAX_ATTRIBUTES} are possible", attributes.len());
-        return Err(BadSubject { field: "subject".into(), message });
+        return BadSubject { field: "subject".into(), message };
     }
-    for (position, (name, value)) in attributes.iter().enumerate() {
+    for (name, value) in attributes {
         let bad = |message: String| {
             let shown: String = name.chars().take(MAX_ATTRIBUTE_NAME_BYTES).collect();
-            Err(BadSubject { field: format!("subject.{shown}"), message })
+            BadSubject { field: format!("subject.{shown}"), message }
         };
         if name.is_empty() || name.len() > MAX_ATTRIBUTE_NAME_BYTES {
             return bad(format!(
@@ -78,11 +92,16 @@ pub(crate) fn check(attributes: Attributes<'_>) -> Result<(), BadSubject> {
                 "is {length} bytes long; at most {MAX_ATTRIBUTE_VALUE_BYTES} are possible"
             ));
         }
-        if attributes[..position].iter().any(|(earlier, _)| earlier == name) {
+        if attributes.iter().filter(|(other, _)| other == name).count() > 1 {
             return bad("is given twice".into());
         }
     }
-    Ok(())
+    unreachable!("only asked about attributes that are out of bounds")
+}
+
+/// Whether values of this attribute have a form of their own in which they are counted.
+pub(crate) fn is_normalised(name: &str) -> bool {
+    matches!(name, "ip" | "email")
 }
 
 /// The form in which a value is counted: one e-mail address or one network is one subject however
@@ -96,8 +115,8 @@ pub(crate) fn normalise<'a>(name: &str, value: &'a str, ipv6_prefix: u8) -> Cow<
 }
 
 fn normalise_ip(value: &str, ipv6_prefix: u8) -> Cow<'_, str> {
-    // An IPv4 address that parses has one form only.
-    if value.parse::<Ipv4Addr>().is_ok() {
+    // An IPv4 address has one form only; what else is made of these does not parse.
+    if value.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.') {
         return Cow::Borrowed(value);
     }
     match value.trim().parse::<IpAddr>().map(|ip| ip.to_canonical()) {
@@ -134,6 +153,7 @@ mod tests {
             ("::ffff:203.0.113.7", "203.0.113.7"),
             ("2001:db8:1:2:3:4:5:6", "2001:db8:1:2::"),
             ("2001:DB8:1:2::1", "2001:db8:1:2::"),
+            ("203.0.113.07", "203.0.113.07"),
             ("not an address", "not an address"),
         ] {
             assert_eq!(normalise("ip", given, 64), counted);

@@ -2,12 +2,12 @@
 
 use std::io::Write;
 
-use comfy_table::Table;
-use comfy_table::presets::UTF8_FULL_CONDENSED;
 use serde_json::{Map, Value, json};
 use ureq::http::StatusCode;
 
 use super::client::{Remote, Reply};
+use super::picture::{self, Look};
+use super::show::text;
 use crate::exit::{Done, Failure};
 
 #[derive(Debug, clap::Args)]
@@ -41,7 +41,9 @@ impl CheckArgs {
     fn ask(&self, path: &str) -> Result<Reply, Failure> {
         for (position, (name, _)) in self.subject.iter().enumerate() {
             if self.subject[..position].iter().any(|(earlier, _)| earlier == name) {
-                return Err(Failure::bad_input(format!("attribute {name:?} is given twice")));
+                return Err(Failure::bad_input(format!(
+                    "attribute {name:?} is given twice; give it once"
+                )));
             }
         }
         let subject: Map<_, _> =
@@ -53,7 +55,12 @@ impl CheckArgs {
     fn show(&self, reply: &Reply) -> Result<Done, Failure> {
         let decision = &reply.document;
         if !(reply.status.is_success() || reply.status == StatusCode::TOO_MANY_REQUESTS) {
-            return Err(reply.failure());
+            let failure = reply.failure();
+            let field = decision["field"].as_str().unwrap_or_default();
+            return Err(match field.strip_prefix("subject.") {
+                Some(name) if !name.is_empty() => failure.context(format!("as in {name}=VALUE")),
+                _ => failure,
+            });
         }
         if self.remote.json {
             say!("{decision}");
@@ -96,47 +103,14 @@ fn print_decision(decision: &Value) {
         text(&decision["policy"]),
         text(&decision["cost"]),
     );
-    let mut table = Table::new();
-    table.load_style(UTF8_FULL_CONDENSED);
-    table.set_header(["limit", "fill", "used", "max", "remaining", "resets at", "wait"]);
-    for limit in decision["limits"].as_array().into_iter().flatten() {
-        let wait = limit["retry_after"].as_u64().map_or_else(String::new, crate::wire::wait);
-        table.add_row([
-            text(&limit["name"]),
-            bar(limit["used"].as_u64().unwrap_or(0), limit["max"].as_u64().unwrap_or(0), BLOCKS),
-            text(&limit["used"]),
-            text(&limit["max"]),
-            text(&limit["remaining"]),
-            text(&limit["resets_at"]),
-            wait,
-        ]);
+    for line in picture::lines(decision, Look::of_stdout()) {
+        say!("{line}");
     }
-    say!("{table}");
     if let Some(retry_at) = decision["retry_at"].as_str() {
-        say!("try again at {retry_at}");
+        let wait = crate::wire::wait(decision["retry_after"].as_u64().unwrap_or(1));
+        say!("try again at {retry_at}, in {wait}");
     }
     if let Some(receipt) = decision["receipt"].as_str() {
         say!("receipt {receipt}");
-    }
-}
-
-/// Of the bar of one limit.
-const BLOCKS: u8 = 10;
-
-/// So many blocks, filled as far as the limit is.
-pub(super) fn bar(used: u64, max: u64, blocks: u8) -> String {
-    let full = match max {
-        0 => u128::from(blocks),
-        max => (u128::from(used) * u128::from(blocks)).div_ceil(u128::from(max)),
-    };
-    let full = full.min(u128::from(blocks)) as usize;
-    "█".repeat(full) + &"░".repeat(usize::from(blocks) - full)
-}
-
-pub(crate) fn text(value: &Value) -> String {
-    match value {
-        Value::String(text) => text.clone(),
-        Value::Null => String::new(),
-        other => other.to_string(),
     }
 }

@@ -104,7 +104,9 @@ impl Remote {
             None => request,
         };
         let bad = |error: &dyn std::fmt::Display| {
-            Failure::bad_input(format!("{server} is not a server address ({error})"))
+            Failure::bad_input(format!(
+                "{server:?} is not a server address ({error}); write it as http://127.0.0.1:8080"
+            ))
         };
         let answer = match body {
             Some(body) => agent.run(request.body(body.to_string()).map_err(|error| bad(&error))?),
@@ -116,10 +118,16 @@ impl Remote {
                 "{server} could not show a certificate that is trusted ({other}): name the \
                  authority that signed it with --ca-file FILE, and call the server by a name in it"
             )),
-            other => Failure::unreachable(format!(
-                "no answer from {server} ({other}): start one with `tollgate serve`, or name \
-                 another with --server URL"
-            )),
+            other => {
+                let plain = match server.strip_prefix("https://") {
+                    Some(rest) => format!("; if it has no certificate it is http://{rest}"),
+                    None => String::new(),
+                };
+                Failure::unreachable(format!(
+                    "no answer from {server} ({other}): start one with `tollgate serve`, or name \
+                     another with --server URL{plain}"
+                ))
+            }
         };
         let mut answer = answer.map_err(unreachable)?;
         let text = answer.body_mut().read_to_string().map_err(unreachable)?;
@@ -128,6 +136,29 @@ impl Remote {
         })?;
         Ok(Reply { status: answer.status(), document })
     }
+}
+
+/// A query string of what was said.
+#[derive(Debug, Default)]
+pub(super) struct Query(Vec<String>);
+
+impl Query {
+    pub(super) fn with(mut self, name: &str, value: Option<&str>) -> Self {
+        self.0.extend(value.map(|value| format!("{name}={}", encode(value))));
+        self
+    }
+
+    pub(super) fn path(&self, path: &str) -> String {
+        if self.0.is_empty() { path.to_owned() } else { format!("{path}?{}", self.0.join("&")) }
+    }
+}
+
+/// Names are plain, but what a person types may not be; a dot alone would be a step in the path.
+pub(super) fn encode(name: &str) -> String {
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"_-:".contains(&byte);
+    name.bytes()
+        .map(|byte| if plain(byte) { char::from(byte).to_string() } else { format!("%{byte:02X}") })
+        .collect()
 }
 
 /// Trusts the authorities in a file and no others.

@@ -13,10 +13,8 @@ use std::io::Write;
 use clap::Subcommand;
 use serde_json::Value;
 
-use super::check::text;
 use super::client::Remote;
-use super::policy::table;
-use super::slot::printable;
+use super::show::{printable, table};
 use crate::exit::{Done, Failure};
 
 #[derive(Debug, Subcommand)]
@@ -73,8 +71,13 @@ fn list<const COLUMNS: usize>(
         say!("{answer}");
         return;
     }
+    let items = answer[name].as_array().map(Vec::as_slice).unwrap_or_default();
+    if items.is_empty() {
+        say!("no {name} yet");
+        return;
+    }
     let mut table = table(columns.map(|(heading, _, _)| heading));
-    for item in answer[name].as_array().into_iter().flatten() {
+    for item in items {
         table.add_row(columns.map(|(_, member, shown)| printable(&shown(&item[member]))));
     }
     say!("{table}");
@@ -98,8 +101,4 @@ fn time(value: &Value) -> String {
 
 fn yes_no(value: &Value) -> String {
     if value.as_bool().unwrap_or(false) { "yes" } else { "no" }.into()
-}
-
-fn plain(value: &Value) -> String {
-    text(value)
 }

@@ -1,17 +1,14 @@
 //! `policy list|show|apply|history|delete`.
 
 use std::io::Write;
-
 use std::path::PathBuf;
 
 use clap::Subcommand;
-use comfy_table::Table;
-use comfy_table::presets::UTF8_FULL_CONDENSED;
 use serde_json::Value;
 use tollgate::{Policy, policies_from_toml};
 
-use super::check::text;
-use super::client::Remote;
+use super::client::{Remote, encode};
+use super::show::{table, text};
 use crate::exit::{Done, Failure};
 
 #[derive(Debug, Subcommand)]
@@ -134,14 +131,16 @@ fn apply(file: &PathBuf, remote: &Remote) -> Result<Done, Failure> {
 
 fn read_policies(file: &PathBuf) -> Result<Vec<Policy>, Failure> {
     let shown = file.display();
-    let text = std::fs::read_to_string(file)
-        .map_err(|error| Failure::bad_input(format!("{shown} cannot be read: {error}")))?;
-    let mut table: toml::Table = text
-        .parse()
-        .map_err(|error: toml::de::Error| Failure::bad_input(format!("{shown}: {error}")))?;
+    let text = std::fs::read_to_string(file).map_err(|error| {
+        Failure::bad_input(format!("{shown} cannot be read: {error}; check the path"))
+    })?;
+    let mut table: toml::Table = text.parse().map_err(|error: toml::de::Error| {
+        Failure::bad_input(format!("{shown}: {}", error.to_string().trim_end()))
+    })?;
     let Some(toml::Value::Table(policies)) = table.remove("policy") else {
         return Err(Failure::bad_input(format!(
-            "{shown} has no [policy.NAME] section, so there is nothing to apply"
+            "{shown} has no [policy.NAME] section, so there is nothing to apply; \
+             tollgate.example.toml has two"
         )));
     };
     policies_from_toml(policies).map_err(|invalid| {
@@ -156,18 +155,4 @@ fn limits(policy: &Value) -> String {
     };
     let limits: Vec<_> = policy["limits"].as_array().into_iter().flatten().map(limit).collect();
     limits.join("\n")
-}
-
-pub(super) fn table<const COLUMNS: usize>(header: [&str; COLUMNS]) -> Table {
-    let mut table = Table::new();
-    table.load_style(UTF8_FULL_CONDENSED).set_header(header);
-    table
-}
-
-/// Names are plain, but what a person types may not be; a dot alone would be a step in the path.
-pub(super) fn encode(name: &str) -> String {
-    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"_-:".contains(&byte);
-    name.bytes()
-        .map(|byte| if plain(byte) { char::from(byte).to_string() } else { format!("%{byte:02X}") })
-        .collect()
 }

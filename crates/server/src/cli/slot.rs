@@ -6,9 +6,8 @@ use clap::Subcommand;
 use serde_json::{Value, json};
 use ureq::http::StatusCode;
 
-use super::check::text;
-use super::client::{Remote, Reply};
-use super::policy::{encode, table};
+use super::client::{Query, Remote, Reply, encode};
+use super::show::{printable, table, text};
 use super::slot_import::{self, ImportArgs};
 use super::slot_timeline::{self, TimelineArgs};
 use crate::exit::{Done, Failure};
@@ -96,21 +95,6 @@ impl Interval {
     }
 }
 
-/// A query string of what was said.
-#[derive(Debug, Default)]
-pub(super) struct Query(Vec<String>);
-
-impl Query {
-    pub(super) fn with(mut self, name: &str, value: Option<&str>) -> Self {
-        self.0.extend(value.map(|value| format!("{name}={}", encode(value))));
-        self
-    }
-
-    pub(super) fn path(&self, path: &str) -> String {
-        if self.0.is_empty() { path.to_owned() } else { format!("{path}?{}", self.0.join("&")) }
-    }
-}
-
 pub(crate) fn run(args: SlotArgs) -> Result<Done, Failure> {
     match args.command {
         None => ask(&args),
@@ -189,12 +173,6 @@ fn list(args: &ListArgs) -> Result<Done, Failure> {
         say!("there are more: --cursor {cursor}");
     }
     Ok(Done::Ok)
-}
-
-/// An event may be called anything, also what would move a terminal's cursor.
-pub(super) fn printable(text: &str) -> String {
-    let shown = |c: char| if c.is_control() { c.escape_default().to_string() } else { c.into() };
-    text.chars().map(shown).collect()
 }
 
 fn cancel(event_id: &str, remote: &Remote) -> Result<Done, Failure> {

@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use super::client::Remote;
-use super::slot::printable;
+use super::show::printable;
 use crate::exit::{Done, Failure};
 use lines::Lines;
 

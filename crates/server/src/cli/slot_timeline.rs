@@ -4,12 +4,13 @@ use std::io::Write;
 
 use serde_json::Value;
 
-use super::check::{bar, text};
 use super::client::Remote;
+use super::picture::{BLOCKS, bar};
+use super::show::text;
 use super::slot::Interval;
 use crate::exit::{Done, Failure};
 
-const BLOCKS: u8 = 40;
+const BAR_WIDTH: usize = 40;
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct TimelineArgs {
@@ -74,5 +75,10 @@ fn row(windows: &[Value]) -> Option<Row> {
 fn drawn(row: &Row) -> String {
     let start = row.start.strftime("%Y-%m-%d %H:%M:%S%.f").to_string();
     let over = if row.count > row.max { " over" } else { "" };
-    format!("{start:<26} {} {}/{}{over}", bar(row.count, row.max, BLOCKS), row.count, row.max)
+    format!(
+        "{start:<26} {} {}/{}{over}",
+        bar(row.count, row.max, BAR_WIDTH, BLOCKS),
+        row.count,
+        row.max
+    )
 }

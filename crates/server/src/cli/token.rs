@@ -6,10 +6,10 @@ use clap::Subcommand;
 use serde_json::json;
 use tollgate::{Scope, Tollgate};
 
-use super::check::text;
-use super::client::Remote;
-use super::policy::{encode, table};
+use super::client::{Remote, encode};
+use super::show::{table, text};
 use crate::exit::{Done, Failure};
+use crate::serve::open;
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum TokenCommand {
@@ -124,7 +124,7 @@ pub(crate) fn with_store<T>(
         .build()
         .map_err(|error| Failure::unreachable(format!("the runtime did not start: {error}")))?;
     runtime.block_on(async {
-        let gate = Tollgate::open(store).await?;
+        let gate = open(store).await?;
         let done = work(&gate).await;
         gate.close();
         done

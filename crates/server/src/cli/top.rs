@@ -1,7 +1,8 @@
 //! `top`: who is refused most, again and again.
 //!
 //! On a terminal the list is drawn over the one before, line by line, so that nothing flickers.
-//! Elsewhere each list follows the last.
+//! A program, or a file, gets it once, unless it asks for more with `--interval`: then each list
+//! follows the last.
 
 use std::io::{IsTerminal, Write};
 use std::sync::Arc;
@@ -10,13 +11,13 @@ use std::time::Duration;
 use serde_json::Value;
 use tollgate::parse_duration;
 
-use super::check::text;
-use super::client::Remote;
-use super::policy::{encode, table};
+use super::client::{Remote, encode};
+use super::show::{table, text};
 use crate::exit::{Done, Failure};
 
 /// A wider subject is cut, so that a row stays a row.
 const SUBJECT_CHARS: usize = 60;
+const USUAL_INTERVAL: Duration = Duration::from_secs(2);
 /// Another screen, without a cursor; and back.
 const ENTER: &str = "\x1b[?1049h\x1b[?25l";
 const LEAVE: &str = "\x1b[?25h\x1b[?1049l";
@@ -33,9 +34,9 @@ pub(crate) struct TopArgs {
     /// How many to show
     #[arg(long, value_name = "N", default_value_t = 20)]
     limit: u32,
-    /// How often to ask
-    #[arg(long, value_name = "DURATION", default_value = "2s", value_parser = interval)]
-    interval: Duration,
+    /// How often to ask (default: 2s on a terminal, else once)
+    #[arg(long, value_name = "DURATION", value_parser = interval)]
+    interval: Option<Duration>,
     /// Show the list once and end
     #[arg(long)]
     once: bool,
@@ -53,7 +54,8 @@ fn interval(given: &str) -> Result<Duration, String> {
 }
 
 pub(crate) fn run(args: TopArgs) -> Result<Done, Failure> {
-    if args.once {
+    let is_watched = !args.remote.json && std::io::stdout().is_terminal();
+    if args.once || (args.interval.is_none() && !is_watched) {
         let list = args.fetch()?;
         let _ = std::io::stdout().write_all(args.render(&list).as_bytes());
         return Ok(Done::Ok);
@@ -62,14 +64,14 @@ pub(crate) fn run(args: TopArgs) -> Result<Done, Failure> {
         .enable_all()
         .build()
         .map_err(|error| Failure::unreachable(format!("the runtime did not start: {error}")))?;
-    let done = runtime.block_on(refresh(Arc::new(args)));
+    let done = runtime.block_on(refresh(Arc::new(args), is_watched));
     // A question under way is not waited for.
     runtime.shutdown_background();
     done
 }
 
-async fn refresh(args: Arc<TopArgs>) -> Result<Done, Failure> {
-    let mut screen = Screen::new(!args.remote.json && std::io::stdout().is_terminal());
+async fn refresh(args: Arc<TopArgs>, is_watched: bool) -> Result<Done, Failure> {
+    let mut screen = Screen::new(is_watched);
     let mut stop = std::pin::pin!(tokio::signal::ctrl_c());
     let mut last = String::new();
     loop {
@@ -92,7 +94,7 @@ async fn refresh(args: Arc<TopArgs>) -> Result<Done, Failure> {
             return Ok(Done::Ok);
         }
         tokio::select! {
-            () = tokio::time::sleep(args.interval) => {}
+            () = tokio::time::sleep(args.interval.unwrap_or(USUAL_INTERVAL)) => {}
             _ = &mut stop => return Ok(Done::Ok),
         }
     }

@@ -79,7 +79,7 @@ where
     B: Body<Data = Bytes> + Unpin,
     B::Error: fmt::Display,
 {
-    let caller = app.access.authorise(headers, Scope::Check).await?;
+    let caller = app.authorise(headers, Scope::Check).await?;
     let bytes = body::read(body, app.body_limits).await?;
     let request: CheckRequest<'_> = parse(&bytes)?;
     let subject = request.subject.pairs();

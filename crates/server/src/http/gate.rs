@@ -45,7 +45,7 @@ pub(crate) async fn answer_gate(
     peer: IpAddr,
     request_id: &RequestId,
 ) -> Result<Response<Full<Bytes>>, Problem> {
-    app.access.authorise_proxy(&parts.headers).await?;
+    app.authorise_proxy(&parts.headers).await?;
     let refusal = refusal_status(parts.uri.query());
     let target = app.forward_auth.target(parts.method.as_str(), &parts.headers)?;
     loop {

@@ -93,7 +93,8 @@ pub(crate) async fn get(
     State(app): State<Arc<App>>,
     Path(name): Path<String>,
 ) -> Result<Json<PolicyInForce>, Problem> {
-    Ok(Json(PolicyInForce::of(&*app.gate.policy(&name)?)))
+    let policy = app.gate.policy(&name).map_err(|error| app.failed(error))?;
+    Ok(Json(PolicyInForce::of(&policy)))
 }
 
 /// Makes or replaces a policy. It is in force at the next decision.

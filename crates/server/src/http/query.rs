@@ -85,8 +85,10 @@ pub(crate) fn read<T>(query: Result<Query<T>, QueryRejection>) -> Result<T, Prob
 /// Names the parameter at fault, which stands between backticks.
 fn bad_query(rejection: &QueryRejection) -> Problem {
     let text = rejection.body_text();
+    // axum's own words, which every such text begins with, say nothing to who asks.
+    let text = text.strip_prefix("Failed to deserialize query string: ").unwrap_or(&text);
     match text.split('`').nth(1) {
-        Some(parameter) => Problem::bad_field(parameter, text.clone()),
+        Some(parameter) => Problem::bad_field(parameter, text),
         None => Problem::bad_request(text),
     }
 }

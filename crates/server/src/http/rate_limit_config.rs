@@ -133,7 +133,7 @@ pub(crate) async fn get(
     query: Result<Query<ConfigName>, QueryRejection>,
 ) -> Result<Json<Config>, Problem> {
     let query = query::read(query)?;
-    let policy = app.gate.policy(&query.name)?;
+    let policy = app.gate.policy(&query.name).map_err(|error| app.failed(error))?;
     Config::of(&policy).map(Json).ok_or_else(|| {
         Problem::not_found(format!(
             "policy {:?} has several limits or counts by attributes; see /admin/policies/{0}",

@@ -320,10 +320,6 @@ problem_answer! {
     SlotConflict, 409
 }
 problem_answer! {
-    /// The config is not a policy that events can be scheduled by
-    NotASchedule, 422
-}
-problem_answer! {
     /// No free place up to the horizon (`urn:tollgate:horizon-full`), or the store cannot answer
     NoSlot, 503
 }

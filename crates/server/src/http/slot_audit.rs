@@ -118,7 +118,7 @@ impl Window {
 /// The windows of a config and how full they are; empty ones are left out.
 #[utoipa::path(get, path = "/api/v1/windows", tag = "slots", params(query::WindowQuery),
     responses((status = 200, body = WindowList), schema::BadInput, schema::NotFound,
-        schema::NotASchedule, schema::StoreDown, schema::NoAccess))]
+        schema::StoreDown, schema::NoAccess))]
 pub(crate) async fn windows(
     State(app): State<Arc<App>>,
     query: Result<Query<query::WindowQuery>, QueryRejection>,
@@ -132,7 +132,7 @@ pub(crate) async fn windows(
     let mut windows = windows.map_err(|error| app.failed(error))?;
     let next_from = windows.get(MAX_WINDOWS as usize).map(|next| next.starts_at.to_string());
     windows.truncate(MAX_WINDOWS as usize);
-    let policy = app.gate.policy(&config_name)?;
+    let policy = app.gate.policy(&config_name).map_err(|error| app.failed(error))?;
     let per = policy.policy().document().pointer("/limits/0/per");
     Ok(Json(WindowList {
         window_size: per.and_then(|per| per.as_str()).unwrap_or_default().to_owned(),

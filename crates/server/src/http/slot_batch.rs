@@ -12,9 +12,10 @@ use utoipa::ToSchema;
 
 use crate::body::{self, parse};
 use crate::http::schema;
-use crate::http::slots::{AssignedSlot, Given, SlotRequest};
+use crate::http::slots::{AssignedSlot, FIELDS, Given, SlotRequest};
 use crate::problem::Problem;
 use crate::state::App;
+use crate::strict::StrictValue;
 
 const MAX_EVENTS: usize = 1_000;
 
@@ -63,7 +64,7 @@ pub(crate) async fn post(
     request: axum::extract::Request,
 ) -> Result<Json<BatchAnswer>, Problem> {
     let bytes = body::read(request.into_body(), app.batch_body_limits).await?;
-    let BatchRequest { events } = parse(&bytes)?;
+    let events = read(&bytes)?;
     if !(1..=MAX_EVENTS).contains(&events.len()) {
         let detail =
             format!("events must be from 1 to {MAX_EVENTS} in number, not {}", events.len());
@@ -92,17 +93,39 @@ pub(crate) async fn post(
     Ok(Json(answer(told)))
 }
 
+/// An event as it was read, or its problem.
+type Event = Result<SlotRequest, Problem>;
+
+/// An event that lacks something, or holds it in another form, has its own problem. What is no
+/// batch of events, or holds fields that nobody knows, is refused whole.
+fn read(bytes: &[u8]) -> Result<Vec<Event>, Problem> {
+    match parse::<BatchRequest>(bytes) {
+        Ok(BatchRequest { events }) => Ok(events.into_iter().map(Ok).collect()),
+        Err(problem) => one_by_one(bytes).ok_or(problem),
+    }
+}
+
+fn one_by_one(bytes: &[u8]) -> Option<Vec<Event>> {
+    let StrictValue(batch) = parse(bytes).ok()?;
+    let batch = batch.as_object().filter(|batch| batch.len() == 1)?;
+    let events = batch.get("events")?.as_array()?;
+    let known = |name: &String| FIELDS.contains(&name.as_str());
+    let is_event = |event: &Value| event.as_object().is_some_and(|it| it.keys().all(known));
+    let read_alone = |event: &Value| parse(event.to_string().as_bytes());
+    events.iter().all(is_event).then(|| events.iter().map(read_alone).collect())
+}
+
 fn any_given(told: &[Told]) -> bool {
     told.iter().any(|answer| matches!(answer, Some(Ok(_))))
 }
 
 /// Events by policy, in the order of the first of each; what cannot be asked has its answer at once.
-fn group(events: Vec<SlotRequest>) -> (Vec<Told>, Vec<Group>) {
+fn group(events: Vec<Event>) -> (Vec<Told>, Vec<Group>) {
     let mut told: Vec<Told> = Vec::with_capacity(events.len());
     let mut groups: Vec<Group> = Vec::new();
     let mut by_policy: HashMap<String, usize> = HashMap::new();
     for (position, event) in events.into_iter().enumerate() {
-        let (policy, ask) = match event.ask() {
+        let (policy, ask) = match event.and_then(SlotRequest::ask) {
             Ok(asked) => asked,
             Err(problem) => {
                 told.push(Some(Err(problem)));

@@ -34,6 +34,8 @@ pub(crate) struct SlotRequest {
     requested_time: Option<String>,
 }
 
+pub(super) const FIELDS: [&str; 3] = ["eventId", "configName", "requestedTime"];
+
 impl SlotRequest {
     /// The policy's name and what to ask of it.
     pub(super) fn ask(self) -> Result<(String, SlotAsk), Problem> {
@@ -197,8 +199,8 @@ fn differs(slot: &Slot) -> Problem {
     request_body = SlotRequest,
     responses(
         (status = 200, description = "Its slot, now or from before", body = AssignedSlot),
-        schema::BadInput, schema::NotFound, schema::SlotConflict, schema::NotASchedule,
-        schema::NoSlot, schema::NoAccess, schema::TooLarge))]
+        schema::BadInput, schema::NotFound, schema::SlotConflict, schema::NoSlot,
+        schema::NoAccess, schema::TooLarge))]
 pub(crate) async fn post(
     State(app): State<Arc<App>>,
     request: axum::extract::Request,
@@ -262,5 +264,5 @@ async fn cancel(app: &App, event_id: String) -> Result<Json<AuditedSlot>, Proble
 }
 
 fn unknown(event_id: &str) -> Problem {
-    Problem::not_found(format!("event {event_id:?} has no slot"))
+    Problem::not_found(format!("event {event_id:?} has no slot; POST /api/v1/slots gives it one"))
 }

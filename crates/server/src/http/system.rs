@@ -46,5 +46,5 @@ pub(crate) async fn metrics(State(app): State<Arc<App>>) -> impl IntoResponse {
             Vec::new()
         }
     };
-    ([(header::CONTENT_TYPE, content_type)], app.metrics.text(counts))
+    ([(header::CONTENT_TYPE, content_type)], app.metrics.text(&app.gate.policies(), counts))
 }

@@ -14,9 +14,15 @@ struct Block {
 
 /// Runs `docs/NAME.md` with these variables.
 pub(crate) fn run(name: &str, variables: &[(&str, &str)]) {
+    run_after("", name, variables);
+}
+
+/// The same after some commands that the page does not have.
+pub(crate) fn run_after(before: &str, name: &str, variables: &[(&str, &str)]) {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("../../docs/{name}.md"));
     let text = std::fs::read_to_string(&path).unwrap();
     let mut shell = Shell::start(variables);
+    shell.run(before).unwrap_or_else(|failed| panic!("{failed}"));
     let (mut printed, mut ran) = (String::new(), 0);
     for block in blocks(&text) {
         let place = format!("docs/{name}.md:{}", block.line);

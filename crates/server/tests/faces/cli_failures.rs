@@ -5,7 +5,7 @@ use std::net::TcpListener;
 
 use crate::support::command::{alone, clean};
 use crate::support::server::files;
-use crate::support::{Ended, Server, Setup};
+use crate::support::{Ended, Server, Setup, tollgate};
 
 #[test]
 fn a_server_that_cannot_be_reached_exits_3_and_says_what_to_do() {
@@ -52,7 +52,7 @@ fn something_else_that_answers_is_no_server_of_ours() {
 #[test]
 fn an_address_that_is_none_exits_2() {
     let setup = Setup::memory();
-    for url in ["nonsense", "http://", "ftp://127.0.0.1", ""] {
+    for url in ["nonsense", "localhost:8080", "http://", "ftp://127.0.0.1", ""] {
         let ended = alone(setup.home.path(), &["check", "p", "--server", url]);
         assert!([2, 3].contains(&ended.code), "{url}: {ended:?}");
         assert!(ended.err.starts_with("error: "), "{ended:?}");
@@ -118,6 +118,49 @@ fn completions_are_printed_for_each_shell() {
     let mut bash = clean("bash");
     bash.args(["-n"]).arg(path);
     Ended::of(bash).expect(0);
+}
+
+#[test]
+fn the_manual_page_is_printed_or_one_for_each_command_is_written() {
+    let setup = Setup::memory();
+    let page = alone(setup.home.path(), &["man"]).expect(0);
+    for part in [".TH tollgate 1", "Exit codes", "tollgate\\-check(1)"] {
+        assert!(page.out.contains(part), "{part}: {}", page.out);
+    }
+    alone(setup.home.path(), &["man", "--dir", "man/man1"]).expect(0);
+    let written = files(&setup.home.path().join("man/man1"));
+    for name in ["tollgate.1", "tollgate-serve.1", "tollgate-slot-list.1", "tollgate-mail-keys.1"] {
+        assert!(written.contains(&name.to_owned()), "{written:?}");
+    }
+    let ended = alone(setup.home.path(), &["man", "--dir", "/proc/nowhere"]).expect(2);
+    assert!(ended.err.contains("--dir"), "{ended:?}");
+}
+
+#[test]
+fn a_name_that_is_nearly_right_is_asked_back() {
+    let server = Server::memory();
+    for args in [
+        vec!["check", "defualt"],
+        vec!["peek", "Default"],
+        vec!["slot", "e", "--config", "defalt"],
+        vec!["slot", "timeline", "--config", "deflaut"],
+        vec!["policy", "show", "defaults"],
+        vec!["policy", "history", "efault"],
+        vec!["policy", "delete", "defauld"],
+    ] {
+        let ended = tollgate(&server, &args).expect(2);
+        assert!(ended.err.contains("did you mean \"default\"?"), "{args:?}: {ended:?}");
+    }
+    let far = tollgate(&server, &["check", "nothing-like-it"]).expect(2);
+    assert!(far.err.contains("tollgate policy list") && !far.err.contains("did you"), "{far:?}");
+    let missing = {
+        server.policy(
+            "u",
+            &serde_json::json!([{ "name": "a", "max": 1, "per": "1h", "by": ["user"] }]),
+        );
+        tollgate(&server, &["check", "u", "usr=ada"]).expect(2)
+    };
+    assert!(missing.err.contains("user=VALUE"), "{missing:?}");
 }
 
 #[test]

@@ -78,10 +78,15 @@ fn it_says_where_it_listens_what_it_keeps_and_whether_it_is_open() {
     let first = said.lines().next().unwrap();
     assert!(first.starts_with(&format!("tollgate listens on http://{}", server.address)), "{said}");
     assert!(first.contains(&setup.store_url()) && first.contains("default"), "{said}");
-    assert!(said.contains("no token"), "{said}");
+    assert!(said.contains("(new)") && said.contains("no token"), "{said}");
+    server.terminate();
+    let again = setup.start();
+    curl_line(&again);
+    assert!(!again.said().contains("(new)"), "{}", again.said());
     let closed = Setup::memory().env("TOLLGATE_ADMIN_TOKEN", "x").into_server();
     curl_line(&closed);
-    assert!(!closed.said().contains("open to everybody"), "{}", closed.said());
+    let said = closed.said();
+    assert!(said.contains("a token is needed") && !said.contains("open to everybody"), "{said}");
 }
 
 #[test]

@@ -254,9 +254,17 @@ fn a_tenants_token_sees_nothing_of_another_tenant() {
 #[test]
 fn a_tenants_token_does_nothing_but_mail() {
     let house = House::open();
-    for (method, path) in [("GET", "/admin/policies"), ("POST", "/api/v1/check")] {
-        let call = Call::new(method, path).json(&json!({ "policy": "default" }));
-        house.server.send(call.token(&house.tokens[0])).problem(401);
+    for (method, path) in [
+        ("GET", "/admin/policies"),
+        ("POST", "/api/v1/check"),
+        ("POST", "/api/v1/peek"),
+        ("GET", "/api/v1/slots"),
+        ("GET", "/gate"),
+    ] {
+        let call = || Call::new(method, path).json(&json!({ "policy": "default" }));
+        let problem = house.server.send(call().token(&house.tokens[0])).problem(403);
+        assert_eq!(problem["type"], "urn:tollgate:wrong-scope", "{path}");
+        house.server.send(call().token(&format!("{}x", house.tokens[0]))).problem(401);
     }
 }
 

@@ -108,6 +108,20 @@ fn mail_tenants_and_accounts_are_deleted_unless_mail_waits() {
 }
 
 #[test]
+fn mail_account_of_an_id_that_one_tenant_has_is_deleted_without_naming_it() {
+    let server = Server::memory();
+    for tenant in ["acme", "globex"] {
+        server.post("/tenant", &json!({ "id": tenant, "name": tenant })).ok();
+        let body = account_body(tenant, "shared", CLOSED_PORT);
+        server.post("/account", &body).ok();
+    }
+    server.delete("/account/shared").fault(400, "tenant_id");
+    server.delete("/account/shared?tenant_id=acme").ok();
+    server.delete("/account/shared").ok();
+    server.delete("/account/shared").problem(404);
+}
+
+#[test]
 fn mail_report_secret_is_made_once_and_shown_once() {
     let server = Server::memory();
     let body = json!({ "id": "acme", "name": "Acme", "report_url": "https://example.org/hook" });

@@ -19,6 +19,7 @@ fn json_of(server: &Server, line: &str) -> Value {
 #[test]
 fn mail_tenants_accounts_and_keys_are_run_from_the_command_line() {
     let server = Server::memory();
+    assert_eq!(mail(&server, "tenants list").expect(0).out, "no tenants yet\n");
     assert!(mail(&server, "tenants add acme --name Acme").expect(0).out.contains("made"));
     assert!(mail(&server, "tenants add acme").expect(0).out.contains("changed"));
     assert!(mail(&server, "tenants list").expect(0).out.contains("acme"));
@@ -38,6 +39,14 @@ fn mail_tenants_accounts_and_keys_are_run_from_the_command_line() {
         ("has_password", json!(true)),
     ] {
         assert_eq!(account[name], value, "{name}");
+    }
+    // Who names no id means the user, or the server.
+    for (flags, id) in
+        [("--host h.example.com --user bob@example.com", "bob@example.com"), ("--host h", "h")]
+    {
+        let added = mail(&server, &format!("accounts add --tenant acme {flags}")).expect(0);
+        assert!(added.out.contains(&format!("account {id} is")), "{added:?}");
+        mail(&server, &format!("accounts delete {id} --tenant acme")).expect(0);
     }
     let table = mail(&server, "accounts list").expect(0).out;
     assert!(table.contains("primary") && !table.contains("a-secret"), "{table}");

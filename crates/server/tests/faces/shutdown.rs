@@ -99,6 +99,28 @@ fn no_answer_is_lost_when_a_sigterm_comes_in_the_middle_of_traffic() {
     assert!((answered..=answered + clients).contains(&used), "{used} for {answered} answers");
 }
 
+/// A request that is on its way when the server is told to stop is answered, and told that it was the last: only
+/// so does its client know that the next must go elsewhere.
+#[test]
+fn a_request_on_an_idle_connection_is_still_answered_after_a_sigterm() {
+    let answered = (0..20).any(|_| {
+        let mut server = Server::memory();
+        let mut raw = Raw::connect(&server);
+        raw.send(get("/healthz"));
+        assert_eq!(raw.reply().status, 200);
+        server.signal("TERM");
+        no_longer_accepts(&server);
+        // The connection stays open for a moment only, which a busy machine may miss.
+        let sent = std::io::Write::write_all(&mut raw.0, get("/healthz").as_bytes());
+        let mut answer = String::new();
+        let read = std::io::Read::read_to_string(&mut raw.0, &mut answer);
+        assert_eq!(server.ended().code(), Some(0));
+        let last = answer.starts_with("HTTP/1.1 200") && answer.contains("connection: close");
+        sent.is_ok() && read.is_ok() && last
+    });
+    assert!(answered, "20 requests in a row were cut off");
+}
+
 #[test]
 fn idle_connections_do_not_hold_up_a_stop() {
     let mut server = Server::memory();

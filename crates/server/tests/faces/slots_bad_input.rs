@@ -119,7 +119,7 @@ fn an_unknown_config_is_404() {
 }
 
 #[test]
-fn a_policy_that_cannot_schedule_is_422_and_says_why() {
+fn a_policy_that_cannot_schedule_is_400_and_says_why() {
     let server = Server::memory();
     let limit = |name: &str| json!({ "name": name, "max": 5, "per": "60s" });
     let with = |name: &str, value: Value| {
@@ -138,11 +138,11 @@ fn a_policy_that_cannot_schedule_is_422_and_says_why() {
         (json!([{ "name": "a", "max": 1_u64 << 40, "per": FOREVER }]), "max"),
     ] {
         server.policy("p", &limits);
-        let problem = server.ask_slot("e", "p", NOON).fault(422, "configName");
+        let problem = server.ask_slot("e", "p", NOON).fault(400, "configName");
         assert_eq!(problem["type"], "urn:tollgate:not-a-schedule");
         let detail = problem["detail"].as_str().unwrap();
         assert!(detail.contains("cannot schedule") && detail.contains(said), "{said}: {detail}");
-        server.get("/api/v1/windows?configName=p").problem(422);
+        server.get("/api/v1/windows?configName=p").problem(400);
     }
     server.get("/api/v1/slots/e").problem(404);
 }

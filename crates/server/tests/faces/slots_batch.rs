@@ -91,7 +91,10 @@ fn what_is_wrong_with_one_event_holds_up_no_other() {
         (event_body("t", "unknown", NOON), Some((404, None))),
         (event_body("taken", "default", NOON), Some((409, Some("eventId")))),
         (event_body("gone", "default", NOON), Some((409, Some("eventId")))),
-        (event_body("t", "p", NOON), Some((422, Some("configName")))),
+        (event_body("t", "p", NOON), Some((400, Some("configName")))),
+        (json!({}), Some((400, Some("eventId")))),
+        (json!({ "eventId": 7 }), Some((400, Some("eventId")))),
+        (json!({ "eventId": "t", "requestedTime": 5 }), Some((400, Some("requestedTime")))),
         (event_body("t", "full", NOON), Some((503, None))),
         (event_body("good-2", "default", NOON), None),
     ];
@@ -128,10 +131,8 @@ fn a_batch_of_the_wrong_shape_is_400_and_names_the_place() {
     let server = Server::memory();
     let good = event_body("e", "default", NOON);
     for (event, place) in [
-        (json!({ "eventId": 7 }), "events[1].eventId"),
         (json!({ "eventid": "f" }), "events[1].eventid"),
-        (json!({ "eventId": "f", "requestedTime": 5 }), "events[1].requestedTime"),
-        (json!({}), "events[1].eventId"),
+        (json!({ "eventId": "f", "more": 1 }), "events[1].more"),
         (json!("f"), "events[1]"),
     ] {
         post(&server, &[good.clone(), event]).fault(400, place);

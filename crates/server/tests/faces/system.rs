@@ -32,6 +32,14 @@ fn metrics_count_decisions_by_policy_and_outcome() {
     assert_eq!(metrics.status, 200);
     assert_eq!(sample(&metrics.body, "tollgate_store_errors_total").as_deref(), Some("0"));
     assert_eq!(sample(&metrics.body, "tollgate_keys").as_deref(), Some("0"));
+    // Before anybody asked: a first refusal is a rise from 0.
+    for series in [
+        r#"tollgate_decisions_total{policy="default",outcome="allowed"}"#,
+        r#"tollgate_decisions_total{policy="default",outcome="refused"}"#,
+        r#"tollgate_slots_total{policy="default",outcome="given"}"#,
+    ] {
+        assert_eq!(sample(&metrics.body, series).as_deref(), Some("0"), "{series}");
+    }
     assert_eq!(sample(&metrics.body, "tollgate_decision_seconds_count").as_deref(), Some("0"));
     server.policy("p", &json!([{ "name": "u", "max": 2, "per": FOREVER, "by": ["user"] }]));
     for user in ["ada-the-subject", "bob-the-subject"] {

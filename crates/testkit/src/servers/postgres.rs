@@ -95,6 +95,11 @@ impl Postgres {
         self.watcher.order(Word::Stop);
     }
 
+    /// Immediate shutdown: nobody is asked, and the next start replays the log. Returns when it is down.
+    pub fn stop_immediately(&self) {
+        self.watcher.order(Word::Quit);
+    }
+
     /// After [`Postgres::stop`] or [`Postgres::kill`], on the same port. Returns when it answers.
     pub fn start_again(&self) {
         assert!(!self.watcher.ask(Word::Runs), "the server already runs");

@@ -35,6 +35,8 @@ pub(super) enum Word {
     Start,
     Runs,
     Stop,
+    /// Only PostgreSQL understands it.
+    Quit,
     Kill,
     Pause,
     Resume,
@@ -84,6 +86,7 @@ impl Watcher {
             Word::Start => "start\n",
             Word::Runs => "runs\n",
             Word::Stop => "stop\n",
+            Word::Quit => "quit\n",
             Word::Kill => "kill\n",
             Word::Pause => "pause\n",
             Word::Resume => "resume\n",

@@ -81,6 +81,10 @@ obey() {
         running | grep -qx "$server" && signal INT "$server"
         ended 60
         ;;
+    quit)
+        running | grep -qx "$server" && signal QUIT "$server"
+        ended 60
+        ;;
     kill)
         # First all stand still, so that none sees another die.
         signal_all STOP

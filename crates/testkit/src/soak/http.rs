@@ -1,20 +1,19 @@
-//! As much of an HTTP client as a soak needs: one request, one answer, connections kept.
+//! A server asked over HTTP, on connections that are kept.
 
 use std::sync::Mutex;
 
 use serde_json::{Value, json};
-use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
-use tokio::net::TcpStream;
 use tollgate::{Refunded, StoreErrorKind};
 
 use super::door::{NoAnswer, Reply};
 use super::record::{Answered, LIMITS, small};
 use super::script::Request;
+use crate::http::Connection;
 
 #[derive(Debug)]
 pub(super) struct Http {
     address: String,
-    idle: Mutex<Vec<BufReader<TcpStream>>>,
+    idle: Mutex<Vec<Connection>>,
 }
 
 struct Response {
@@ -70,50 +69,21 @@ impl Http {
     ) -> Result<Response, NoAnswer> {
         let mut connection = match self.take_idle() {
             Some(connection) => connection,
-            None => BufReader::new(TcpStream::connect(&self.address).await.map_err(broken)?),
+            None => Connection::open(&self.address).await.map_err(broken)?,
         };
         let key = key.map(|key| format!("Idempotency-Key: {key}\r\n")).unwrap_or_default();
-        let (address, body) = (&self.address, body.to_string());
-        let request = format!(
-            "POST {path} HTTP/1.1\r\nHost: {address}\r\nContent-Type: application/json\r\n\
-             Content-Length: {}\r\n{key}\r\n{body}",
-            body.len()
-        );
-        connection.get_mut().write_all(request.as_bytes()).await.map_err(broken)?;
-        let response = read_response(&mut connection).await?;
+        let asked = connection.ask(&format!("POST {path}"), &key, &body.to_string()).await;
+        let response = asked.map_err(broken)?;
         self.idle.lock().expect("no task panicked while it held it").push(connection);
-        Ok(response)
+        let replayed = response.header("idempotency-replayed").is_some();
+        let body = serde_json::from_slice(&response.body);
+        let body = body.map_err(|error| NoAnswer::Other(format!("not JSON: {error}")))?;
+        Ok(Response { status: response.status, replayed, body })
     }
 
-    fn take_idle(&self) -> Option<BufReader<TcpStream>> {
+    fn take_idle(&self) -> Option<Connection> {
         self.idle.lock().expect("no task panicked while it held it").pop()
     }
-}
-
-async fn read_response(connection: &mut BufReader<TcpStream>) -> Result<Response, NoAnswer> {
-    let mut line = String::new();
-    connection.read_line(&mut line).await.map_err(broken)?;
-    let status = line.split(' ').nth(1).and_then(|status| status.parse().ok());
-    let Some(status) = status else { return Err(NoAnswer::Store(StoreErrorKind::Unavailable)) };
-    let (mut length, mut replayed) = (0, false);
-    loop {
-        line.clear();
-        connection.read_line(&mut line).await.map_err(broken)?;
-        let Some((name, value)) = line.trim_end().split_once(':') else { break };
-        match name.to_ascii_lowercase().as_str() {
-            "content-length" => {
-                let bad = |_| NoAnswer::Other(format!("Content-Length is {value:?}"));
-                length = value.trim().parse().map_err(bad)?;
-            }
-            "idempotency-replayed" => replayed = true,
-            _ => {}
-        }
-    }
-    let mut body = vec![0; length];
-    connection.read_exact(&mut body).await.map_err(broken)?;
-    let body = serde_json::from_slice(&body);
-    let body = body.map_err(|error| NoAnswer::Other(format!("not JSON: {error}")))?;
-    Ok(Response { status, replayed, body })
 }
 
 /// The decision in a response's body. It does not tell the policy's version; its `max`es do.

@@ -80,6 +80,11 @@ fn read_rule(fields: &mut Fields<'_>, per: Option<Per>, max: Option<u64>) -> Opt
     if burst.is_some() && algorithm != "bucket" {
         fields.fault("burst", "belongs to the algorithm \"bucket\"");
     }
+    if !["fixed", "sliding", "bucket"].contains(&algorithm) {
+        let message = format!("must be \"fixed\", \"sliding\" or \"bucket\", not {algorithm:?}");
+        fields.fault("algorithm", message);
+        return None;
+    }
     match (algorithm, per?) {
         ("fixed", Per::Span(span)) => Some(Rule::Fixed(Window::Span(span))),
         ("fixed", Per::Unit(unit)) => {
@@ -97,7 +102,8 @@ fn read_rule(fields: &mut Fields<'_>, per: Option<Per>, max: Option<u64>) -> Opt
             };
             Some(Rule::Sliding { per, resolution })
         }
-        ("bucket", Per::Span(per)) => {
+        // A bucket: other names were refused above.
+        (_, Per::Span(per)) => {
             // A unit must cost at least the finest time a bucket keeps.
             if max.is_some_and(|max| u128::from(max) > (per.as_micros() as u128) << 16) {
                 fields.fault("max", "is too many for so short a \"per\"");
@@ -113,19 +119,13 @@ fn read_rule(fields: &mut Fields<'_>, per: Option<Per>, max: Option<u64>) -> Opt
             }
             Some(rule)
         }
-        ("sliding" | "bucket", Per::Unit(unit)) => {
+        (_, Per::Unit(unit)) => {
             let message = format!(
                 "is the calendar unit {:?}, which only \"fixed\" counts by; use a duration such \
                  as 1d",
                 unit.as_str()
             );
             fields.fault("per", message);
-            None
-        }
-        _ => {
-            let message =
-                format!("must be \"fixed\", \"sliding\" or \"bucket\", not {algorithm:?}");
-            fields.fault("algorithm", message);
             None
         }
     }

@@ -6,10 +6,9 @@ use std::path::PathBuf;
 use clap::{Subcommand, ValueEnum};
 use serde_json::{Map, Value, json};
 
-use super::{Of, done, list, plain, time};
-use crate::cli::client::Remote;
-use crate::cli::policy::encode;
-use crate::cli::slot::Query;
+use super::{Of, done, list, time};
+use crate::cli::client::{Query, Remote, encode};
+use crate::cli::show::text;
 use crate::exit::{Done, Failure};
 
 #[derive(Debug, Subcommand)]
@@ -56,8 +55,8 @@ enum Tls {
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct AddArgs {
-    /// Unique within its tenant
-    id: String,
+    /// Unique within its tenant (default: the user, or else the host)
+    id: Option<String>,
     #[command(flatten)]
     of: Of,
     /// The SMTP server
@@ -117,16 +116,16 @@ pub(super) fn run(command: &AccountCommand) -> Result<Done, Failure> {
             let path = Query::default().with("tenant_id", of.tenant.as_deref()).path("/accounts");
             let answer = remote.get(&path)?.success()?;
             let columns = [
-                ("tenant", "tenant_id", plain as fn(&Value) -> String),
-                ("account", "id", plain),
-                ("host", "host", plain),
-                ("port", "port", plain),
-                ("user", "user", plain),
-                ("tls", "tls", plain),
+                ("tenant", "tenant_id", text as fn(&Value) -> String),
+                ("account", "id", text),
+                ("host", "host", text),
+                ("port", "port", text),
+                ("user", "user", text),
+                ("tls", "tls", text),
                 ("minute", "limit_per_minute", limit),
                 ("hour", "limit_per_hour", limit),
                 ("day", "limit_per_day", limit),
-                ("over it", "limit_behavior", plain),
+                ("over it", "limit_behavior", text),
                 ("resumes", "resume_ts", time),
             ];
             list(remote, &answer, "accounts", columns);
@@ -143,15 +142,19 @@ pub(super) fn run(command: &AccountCommand) -> Result<Done, Failure> {
 }
 
 fn limit(value: &Value) -> String {
-    if value.is_null() { "-".into() } else { plain(value) }
+    if value.is_null() { "-".into() } else { text(value) }
 }
 
 fn add(args: &AddArgs) -> Result<Done, Failure> {
     let answer = args.remote.post("/account", &args.body()?)?.success()?;
-    Ok(done(&args.remote, &answer, &format!("account {} is in force", args.id)))
+    Ok(done(&args.remote, &answer, &format!("account {} is in force", args.id())))
 }
 
 impl AddArgs {
+    fn id(&self) -> &str {
+        self.id.as_deref().or(self.user.as_deref()).unwrap_or(&self.host)
+    }
+
     /// Only what was said.
     fn body(&self) -> Result<Value, Failure> {
         let root_cert = self.root_cert.as_ref().map(|path| {
@@ -160,7 +163,7 @@ impl AddArgs {
             })
         });
         let members = [
-            ("id", json!(self.id)),
+            ("id", json!(self.id())),
             ("tenant_id", json!(self.of.tenant)),
             ("host", json!(self.host)),
             ("port", json!(self.port)),

@@ -5,11 +5,9 @@ use std::io::Write;
 use clap::Subcommand;
 use serde_json::{Value, json};
 
-use super::{Of, done, list, plain, time, yes_no};
-use crate::cli::check::text;
-use crate::cli::client::Remote;
-use crate::cli::policy::encode;
-use crate::cli::slot::Query;
+use super::{Of, done, list, time, yes_no};
+use crate::cli::client::{Query, Remote, encode};
+use crate::cli::show::text;
 use crate::exit::{Done, Failure};
 
 #[derive(Debug, Subcommand)]
@@ -78,12 +76,12 @@ pub(super) fn run(command: &KeyCommand) -> Result<Done, Failure> {
             let path = Query::default().with("tenant_id", of.tenant.as_deref()).path("/keys");
             let answer = remote.get(&path)?.success()?;
             let columns = [
-                ("key", "id", plain as fn(&Value) -> String),
-                ("tenant", "tenant_id", plain),
-                ("account", "account_id", plain),
-                ("name", "name", plain),
-                ("daily limit", "daily_limit", plain),
-                ("time zone", "timezone", plain),
+                ("key", "id", text as fn(&Value) -> String),
+                ("tenant", "tenant_id", text),
+                ("account", "account_id", text),
+                ("name", "name", text),
+                ("daily limit", "daily_limit", text),
+                ("time zone", "timezone", text),
                 ("enabled", "enabled", yes_no),
                 ("since", "created_ts", time),
             ];

@@ -5,10 +5,9 @@ use std::io::Write;
 use clap::Subcommand;
 use serde_json::Value;
 
-use super::{Of, list, plain, time};
-use crate::cli::client::Remote;
-use crate::cli::policy::encode;
-use crate::cli::slot::Query;
+use super::{Of, list, time};
+use crate::cli::client::{Query, Remote, encode};
+use crate::cli::show::text;
 use crate::exit::{Done, Failure};
 
 #[derive(Debug, Subcommand)]
@@ -57,12 +56,12 @@ pub(super) fn run(command: &MessageCommand) -> Result<Done, Failure> {
             let path = query.path(&format!("/messages/{}/attempts", encode(id)));
             let answer = remote.get(&path)?.success()?;
             let columns = [
-                ("started", "started_at", plain as fn(&Value) -> String),
-                ("finished", "finished_at", plain),
-                ("outcome", "outcome", plain),
-                ("code", "smtp_code", plain),
-                ("said", "smtp_text", plain),
-                ("instance", "instance", plain),
+                ("started", "started_at", text as fn(&Value) -> String),
+                ("finished", "finished_at", text),
+                ("outcome", "outcome", text),
+                ("code", "smtp_code", text),
+                ("said", "smtp_text", text),
+                ("instance", "instance", text),
             ];
             list(remote, &answer, "attempts", columns);
             Ok(Done::Ok)
@@ -82,14 +81,14 @@ fn list_messages(args: &ListArgs) -> Result<Done, Failure> {
         .path("/messages");
     let answer = args.remote.get(&path)?.success()?;
     let columns = [
-        ("message", "id", plain as fn(&Value) -> String),
-        ("account", "account_id", plain),
-        ("status", "status", plain),
-        ("priority", "priority", plain),
+        ("message", "id", text as fn(&Value) -> String),
+        ("account", "account_id", text),
+        ("status", "status", text),
+        ("priority", "priority", text),
         ("deferred to", "deferred_ts", time),
-        ("attempts", "attempts", plain),
+        ("attempts", "attempts", text),
         ("sent", "sent_ts", time),
-        ("last error", "last_error", plain),
+        ("last error", "last_error", text),
     ];
     list(&args.remote, &answer, "messages", columns);
     if let (Some(cursor), false) = (answer["next_cursor"].as_str(), args.remote.json) {

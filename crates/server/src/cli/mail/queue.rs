@@ -6,10 +6,8 @@ use clap::Subcommand;
 use serde_json::{Value, json};
 
 use super::{Of, done};
-use crate::cli::check::text;
-use crate::cli::client::Remote;
-use crate::cli::policy::table;
-use crate::cli::slot::Query;
+use crate::cli::client::{Query, Remote};
+use crate::cli::show::{table, text};
 use crate::exit::{Done, Failure};
 
 #[derive(Debug, Subcommand)]

@@ -9,7 +9,7 @@ use ureq::http::StatusCode;
 
 use super::{Of, eml};
 use crate::cli::client::Remote;
-use crate::cli::slot::printable;
+use crate::cli::show::printable;
 use crate::exit::{Done, Failure};
 
 /// What goes into one call: well below what a server takes by default.

@@ -5,10 +5,9 @@ use std::io::Write;
 use clap::Subcommand;
 use serde_json::{Value, json};
 
-use super::{done, list, plain, time, yes_no};
-use crate::cli::check::text;
-use crate::cli::client::Remote;
-use crate::cli::policy::encode;
+use super::{done, list, time, yes_no};
+use crate::cli::client::{Remote, encode};
+use crate::cli::show::text;
 use crate::exit::{Done, Failure};
 
 #[derive(Debug, Subcommand)]
@@ -55,9 +54,9 @@ pub(super) fn run(command: &TenantCommand) -> Result<Done, Failure> {
         TenantCommand::List { remote } => {
             let answer = remote.get("/tenants")?.success()?;
             let columns = [
-                ("tenant", "id", plain as fn(&Value) -> String),
-                ("name", "name", plain),
-                ("reports to", "report_url", plain),
+                ("tenant", "id", text as fn(&Value) -> String),
+                ("name", "name", text),
+                ("reports to", "report_url", text),
                 ("suspended", "suspended", yes_no),
                 ("token", "has_token", yes_no),
                 ("since", "created_ts", time),

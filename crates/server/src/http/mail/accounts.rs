@@ -185,6 +185,8 @@ pub(crate) async fn list(
 }
 
 /// Deletes an account. Its unsent messages stand against it.
+///
+/// An admin need not name the tenant of an id that only one has.
 #[utoipa::path(delete, path = "/account/{id}", tag = "mail",
     params(("id" = String, Path), TenantQuery),
     responses((status = 200, body = Done), schema::BadInput, schema::NotFound, schema::HasMail,
@@ -195,8 +197,25 @@ pub(crate) async fn delete(
     Path(id): Path<String>,
     query: Result<Query<TenantQuery>, QueryRejection>,
 ) -> Result<Json<Done>, Problem> {
-    let tenant_id = reach.one_tenant(query::read(query)?.tenant_id)?;
+    let tenant_id = match reach.tenant(query::read(query)?.tenant_id)? {
+        Some(tenant_id) => tenant_id,
+        None => only_owner(&app, &id).await?,
+    };
     let (mail, key) = (app.mail.clone(), AccountKey::new(tenant_id, id));
     app.finish_mail(async move { mail.delete_account(&key).await }).await?;
     Ok(Json(OK))
+}
+
+async fn only_owner(app: &App, id: &str) -> Result<String, Problem> {
+    let accounts = app.mail.accounts(None).await.map_err(|error| app.mail_failed(error))?;
+    let mut owners =
+        accounts.into_iter().map(|account| account.key).filter(|it| it.account_id == id);
+    match (owners.next(), owners.next()) {
+        (Some(only), None) => Ok(only.tenant_id),
+        (None, _) => Err(Problem::not_found(format!("there is no account {id:?}"))),
+        (Some(_), Some(_)) => {
+            let detail = format!("tenant_id is required: several tenants have an account {id:?}");
+            Err(Problem::bad_field("tenant_id", detail))
+        }
+    }
 }
