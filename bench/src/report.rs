@@ -154,7 +154,10 @@ impl Report {
     /// What was measured for the target of this id, and what it was made of.
     pub(crate) fn measured(&mut self, id: &str, value: f64, detail: String) {
         assert!(targets::find(id).is_some(), "targets.rs knows no {id}");
-        self.document.measured.insert(id.to_owned(), Measured { value, detail });
+        // What has no rounds is not measured; and JSON has no word for such a number.
+        if value.is_finite() {
+            self.document.measured.insert(id.to_owned(), Measured { value, detail });
+        }
     }
 
     /// Keeps what an earlier run found out about parts that this one left out.

@@ -29,12 +29,13 @@ pub(super) const SCHEDULED: &str = "slots";
 /// Its keys are all different: a file that counts them grows.
 const GROWING: &str = "visitors";
 
-/// What is judged. About half is refused; the third limit refuses nothing and counts everything, so that
-/// nothing can be forgotten unnoticed. It is sliding because its state then knows the latest instant it saw: on
-/// every store the order of decisions is the order of their instants.
+/// What is judged. The first two refuse, also on a slow machine: only full windows can have one too many. The
+/// third refuses nothing and counts everything, so that nothing can be forgotten unnoticed. It is sliding because
+/// its state then knows the latest instant it saw: on every store the order of decisions is the order of their
+/// instants.
 pub(super) const CHECKED_LIMITS: &str = r#"limits = [
-    { name = "window", max = 1500, per = "1s" },
-    { name = "user",   max = 400,  per = "2s", algorithm = "sliding", by = ["user"] },
+    { name = "window", max = 300, per = "1s" },
+    { name = "user",   max = 100, per = "2s", algorithm = "sliding", by = ["user"] },
     { name = "all",    max = 9000000000, per = "3650d", algorithm = "sliding" },
 ]"#;
 

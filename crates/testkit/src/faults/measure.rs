@@ -93,7 +93,9 @@ impl Recovery {
             let slice = Measured::between(records, ended + *from, ended + *from + SLICE);
             slice.requests >= SLICE_REQUESTS && slice.troubles.is_empty() && slice.p99 <= limit
         });
-        Self { first_good: good.min().map(|at| at.saturating_sub(ended)), as_before }
+        let first_good = good.min().map(|at| at.saturating_sub(ended));
+        // Asked in that slice is answered later.
+        Self { first_good, as_before: as_before.max(first_good.filter(|_| as_before.is_some())) }
     }
 }
 

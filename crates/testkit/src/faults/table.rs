@@ -30,10 +30,8 @@ pub fn table(reports: &[Result<Report, (&'static str, String)>]) -> String {
 
 fn row(report: &Report) -> String {
     let Report { name, fault, usual, during, recovery, checked, broken } = report;
-    let after = |after: Option<Duration>| match after {
-        None => "never".to_owned(),
-        Some(Duration::ZERO) => "at once".to_owned(),
-        Some(after) => format!("{} ms", millis(after)),
+    let after = |after: Option<Duration>| {
+        after.map_or("never".to_owned(), |after| format!("{} ms", millis(after)))
     };
     let verdict = match broken.as_slice() {
         [] => String::new(),
