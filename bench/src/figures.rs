@@ -233,7 +233,7 @@ fn headlines(results: &Results) -> String {
     let dates: Vec<&str> = results.0.values().map(|document| &document.date[..10]).collect();
     let machine = results.0.values().next().map_or(&Value::Null, |document| &document.machine);
     format!(
-        "{}\n{}, {}. {}. All of it, with the peers, the growth tables and what is missed: \
+        "{}\n{} × {}. {}. All of it, with the peers, the growth tables and what is missed: \
          [docs/figures.md](docs/figures.md).\n",
         table.markdown(),
         machine["cores"],

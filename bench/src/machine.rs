@@ -57,7 +57,10 @@ pub(crate) fn versions() -> Value {
 fn first_line(program: &str, argument: &str) -> Option<String> {
     let output = Command::new(program).arg(argument).output().ok()?;
     let text = String::from_utf8(output.stdout).ok()?;
-    text.lines().next().map(str::to_owned)
+    let line = text.lines().next()?;
+    // Behind the version some go on about themselves.
+    let ends = [" Copyright", " sha="].into_iter().filter_map(|more| line.find(more)).min();
+    Some(line[..ends.unwrap_or(line.len())].to_owned())
 }
 
 /// How much of all cores was busy for a while, with whatever runs here.
