@@ -11,6 +11,8 @@ macro_rules! say {
 
 mod check;
 mod client;
+#[cfg(feature = "fuzzing")]
+pub(crate) mod fuzzing;
 mod mail;
 mod policy;
 mod slot;

@@ -27,7 +27,7 @@ pub(crate) struct Outgoing {
     /// Each once.
     pub(crate) recipients: Vec<Address>,
     /// All of it as it is said after `DATA`, the last dot included.
-    pub(super) data: String,
+    pub(crate) data: String,
 }
 
 impl Outgoing {

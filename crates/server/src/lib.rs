@@ -1,0 +1,40 @@
+//! The binary `tollgate`: HTTP, command line, metrics; the one place that maps decisions to the
+//! wire.
+//!
+//! A library only so that its parsers can be fuzzed; nobody else uses it.
+
+mod alerts;
+mod auth;
+mod body;
+mod cli;
+mod config;
+mod exit;
+mod forward_auth;
+#[cfg(feature = "fuzzing")]
+#[doc(hidden)]
+pub mod fuzzing;
+mod http;
+mod idempotency;
+mod listener;
+mod metrics;
+mod problem;
+mod request_id;
+mod serve;
+mod state;
+mod strict;
+mod wire;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+
+/// What the binary does.
+pub fn run() -> ExitCode {
+    let cli = cli::Cli::parse();
+    tracing_subscriber::fmt()
+        .with_writer(std::io::stderr)
+        .with_max_level(cli.log)
+        .with_target(false)
+        .init();
+    exit::code(cli::run(cli.command))
+}
