@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use tollgate::parse_duration;
 use tollgate_mail::{RelayStatus, Selection};
 use utoipa::ToSchema;
-use utoipa::openapi::{OpenApi, Required};
+use utoipa::openapi::{OpenApi, RefOr, Required};
 
 use super::queries::TenantQuery;
 use super::reach::Reach;
@@ -85,7 +85,7 @@ pub(in crate::http) fn say_who_needs_no_body(api: &mut OpenApi) {
     for name in ["run-now", "suspend", "activate", "delete-messages", "cleanup-messages"] {
         let path = api.paths.paths.get_mut(&format!("/commands/{name}"));
         let operation = path.and_then(|path| path.post.as_mut());
-        if let Some(body) = operation.and_then(|operation| operation.request_body.as_mut()) {
+        if let Some(RefOr::T(body)) = operation.and_then(|operation| operation.request_body.as_mut()) {
             body.required = Some(Required::False);
         }
     }
