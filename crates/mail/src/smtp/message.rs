@@ -3,12 +3,8 @@
 use std::time::{Duration, SystemTime};
 
 use lettre::Address;
-use lettre::message::header::{
-    ContentTransferEncoding, ContentType, HeaderName, HeaderValue,
-};
-use lettre::message::{
-    Attachment, Body, Mailbox, Message, MessageBuilder, MultiPart, SinglePart,
-};
+use lettre::message::header::{ContentTransferEncoding, ContentType, HeaderName, HeaderValue};
+use lettre::message::{Attachment, Body, Mailbox, Message, MessageBuilder, MultiPart, SinglePart};
 use sha2::{Digest, Sha256};
 use tollgate::Instant;
 

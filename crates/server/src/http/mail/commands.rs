@@ -85,7 +85,9 @@ pub(in crate::http) fn say_who_needs_no_body(api: &mut OpenApi) {
     for name in ["run-now", "suspend", "activate", "delete-messages", "cleanup-messages"] {
         let path = api.paths.paths.get_mut(&format!("/commands/{name}"));
         let operation = path.and_then(|path| path.post.as_mut());
-        if let Some(RefOr::T(body)) = operation.and_then(|operation| operation.request_body.as_mut()) {
+        if let Some(RefOr::T(body)) =
+            operation.and_then(|operation| operation.request_body.as_mut())
+        {
             body.required = Some(Required::False);
         }
     }
