@@ -9,6 +9,9 @@ mod catalogue;
 mod commands;
 mod dispatcher;
 mod error;
+#[cfg(feature = "fuzzing")]
+#[doc(hidden)]
+pub mod fuzzing;
 mod mail;
 mod model;
 mod nudges;

@@ -12,6 +12,8 @@ macro_rules! say {
 
 mod check;
 mod client;
+#[cfg(feature = "fuzzing")]
+pub(crate) mod fuzzing;
 mod mail;
 mod picture;
 mod policy;

@@ -123,7 +123,7 @@ impl Config {
         Self::parse(&text).map_err(|BadConfig(why)| BadConfig(format!("{shown}: {why}")))
     }
 
-    fn parse(text: &str) -> Result<(Self, Vec<Policy>), BadConfig> {
+    pub(crate) fn parse(text: &str) -> Result<(Self, Vec<Policy>), BadConfig> {
         let mut config: Self =
             toml::from_str(text).map_err(|error| BadConfig(placed(text, &error)))?;
         let policies = policies_from_toml(std::mem::take(&mut config.policy));

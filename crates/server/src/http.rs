@@ -1,6 +1,8 @@
 //! The routes, and the OpenAPI document made from the same list.
 
 mod check;
+#[cfg(feature = "fuzzing")]
+pub(crate) mod fuzzing;
 mod gate;
 mod mail;
 mod offenders;
@@ -89,6 +91,7 @@ pub(crate) fn router(app: Arc<App>) -> Router {
     let (router, mut api) = described(app.clone()).split_for_parts();
     api.merge(gate::Described::openapi());
     say_who_needs_a_token(&mut api);
+    mail::say_who_needs_no_body(&mut api);
     // Written once: it is large, and anybody may ask for it.
     let api = serde_json::to_vec(&api).expect("a description is plain data");
     let api = Bytes::from(api);
@@ -163,8 +166,9 @@ fn say_who_needs_a_token(api: &mut OpenApi) {
     let token_only = vec![either[0].clone()];
     let key = vec![SecurityRequirement::new("api_key", nothing)];
     for (path, item) in &mut api.paths.paths {
-        let PathItem { get, put, post, patch, delete, .. } = item;
-        for operation in [get, put, post, patch, delete].into_iter().flatten() {
+        let PathItem { get, put, post, patch, delete, head, options, trace, .. } = item;
+        let methods = [get, put, post, patch, delete, head, options, trace];
+        for operation in methods.into_iter().flatten() {
             let is_of = |tag: &str| operation.tags.iter().flatten().any(|known| known == tag);
             operation.security = match path.as_str() {
                 // There an Authorization header is the end user's.

@@ -191,7 +191,7 @@ impl Connection {
     }
 }
 
-type Answer = Response<Either<Full<Bytes>, Body>>;
+pub(crate) type Answer = Response<Either<Full<Bytes>, Body>>;
 
 async fn respond(
     app: Arc<App>,
@@ -249,7 +249,7 @@ fn is_late<B>(response: &Response<B>) -> bool {
 }
 
 /// Errors become problem documents here, whoever made them.
-fn render_problem(mut response: Response<Body>, request_id: &RequestId) -> Answer {
+pub(crate) fn render_problem(mut response: Response<Body>, request_id: &RequestId) -> Answer {
     let problem = response.extensions_mut().remove::<Problem>().or_else(|| {
         let status = response.status();
         let is_ours = response

@@ -19,6 +19,9 @@ mod answer;
 mod catalogue;
 mod compiled;
 mod error;
+#[cfg(feature = "fuzzing")]
+#[doc(hidden)]
+pub mod fuzzing;
 mod gate;
 mod idempotency;
 mod limiter;

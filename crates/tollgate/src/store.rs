@@ -64,17 +64,21 @@ pub fn sqlite_path(url: &str) -> Option<&str> {
 /// A store's URL as it may be shown: without what only its owner may know.
 pub fn shown_url(url: &str) -> String {
     let Some((scheme, rest)) = url.split_once("://") else { return url.to_owned() };
-    let (rest, query) =
-        rest.split_once('?').map_or((rest, None), |(rest, query)| (rest, Some(query)));
-    let host = rest.rsplit_once('@').map_or(rest.to_owned(), |(user, host)| {
-        let user = user.split_once(':').map_or(user, |(user, _)| user);
-        format!("{user}@{host}")
-    });
+    let authority = rest.split_once('?').map_or(rest, |(before, _)| before);
+    let user_end = match authority.rfind('@') {
+        // A password may hold a `?` of its own: then its end is the last `@` of all.
+        None if authority.contains(':') => rest.rfind('@'),
+        end => end,
+    };
+    let (user, rest) = user_end.map_or(("", rest), |end| rest.split_at(end));
+    let user = user.split_once(':').map_or(user, |(user, _)| user);
+    let (host, query) =
+        rest.split_once('?').map_or((rest, None), |(host, query)| (host, Some(query)));
     let query = query.map(|query| {
         let pairs = query.split('&').filter(|pair| !pair.to_lowercase().starts_with("password"));
         format!("?{}", pairs.collect::<Vec<_>>().join("&"))
     });
-    format!("{scheme}://{host}{}", query.filter(|query| query != "?").unwrap_or_default())
+    format!("{scheme}://{user}{host}{}", query.filter(|query| query != "?").unwrap_or_default())
 }
 
 /// Calls the same method of whichever store it is.
@@ -300,7 +304,9 @@ mod tests {
             ("sqlite:tollgate.db", "sqlite:tollgate.db"),
             ("postgres://ada:s3cret@db/limits", "postgres://ada@db/limits"),
             ("postgres://ada:p@ss@db:5432/limits?lanes=2", "postgres://ada@db:5432/limits?lanes=2"),
+            ("postgres://ada:s3?ret@db/limits?lanes=2", "postgres://ada@db/limits?lanes=2"),
             ("postgres://db/limits?password=s3cret", "postgres://db/limits"),
+            ("postgres://db/x?application_name=a@b", "postgres://db/x?application_name=a@b"),
             ("postgres://db/x?user=a&password=s3cret&lanes=2", "postgres://db/x?user=a&lanes=2"),
         ] {
             assert_eq!(shown_url(url), shown);

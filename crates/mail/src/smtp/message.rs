@@ -3,8 +3,8 @@
 use std::time::{Duration, SystemTime};
 
 use lettre::Address;
-use lettre::message::header::{ContentType, HeaderName, HeaderValue};
-use lettre::message::{Attachment, Mailbox, Message, MessageBuilder, MultiPart, SinglePart};
+use lettre::message::header::{ContentTransferEncoding, ContentType, HeaderName, HeaderValue};
+use lettre::message::{Attachment, Body, Mailbox, Message, MessageBuilder, MultiPart, SinglePart};
 use sha2::{Digest, Sha256};
 use tollgate::Instant;
 
@@ -27,7 +27,7 @@ pub(crate) struct Outgoing {
     /// Each once.
     pub(crate) recipients: Vec<Address>,
     /// All of it as it is said after `DATA`, the last dot included.
-    pub(super) data: String,
+    pub(crate) data: String,
 }
 
 impl Outgoing {
@@ -97,8 +97,8 @@ fn system_time(at: Instant) -> SystemTime {
 
 fn with_parts(builder: MessageBuilder, content: &Content) -> Result<Message, String> {
     let failed = |error: lettre::error::Error| error.to_string();
-    let text = content.body.clone().map(SinglePart::plain);
-    let html = content.html.clone().map(SinglePart::html);
+    let text = content.body.as_deref().map(with_plain_ends).map(SinglePart::plain);
+    let html = content.html.as_deref().map(with_plain_ends).map(SinglePart::html);
     if content.attachments.is_empty() {
         return match (text, html) {
             (Some(text), Some(html)) => {
@@ -122,9 +122,19 @@ fn with_parts(builder: MessageBuilder, content: &Content) -> Result<Message, Str
             .map_err(|_| format!("{:?} is not a media type", file.content_type))?;
         let bytes =
             file.bytes().ok_or_else(|| format!("attachment {:?} is not base64", file.filename))?;
-        parts = parts.singlepart(Attachment::new(file.filename.clone()).body(bytes, kind));
+        // Always base64: lettre would say a file that is plain text as it is, with its own ends of
+        // line, and a dot between two of them ends the message for some servers.
+        let body = Body::new_with_encoding(bytes, ContentTransferEncoding::Base64)
+            .map_err(|_| format!("attachment {:?} cannot be encoded", file.filename))?;
+        parts = parts.singlepart(Attachment::new(file.filename.clone()).body(body, kind));
     }
     builder.multipart(parts).map_err(failed)
+}
+
+/// Every end of line as `\n`, of which lettre makes `\r\n`; it leaves a `\r` alone, and some servers
+/// take that for an end of line too.
+fn with_plain_ends(text: &str) -> String {
+    text.replace("\r\n", "\n").replace('\r', "\n")
 }
 
 /// A line that begins with a dot gets another one, and a dot alone ends it all.
@@ -147,6 +157,8 @@ fn dotted(text: &str) -> String {
 mod tests {
     use super::{Identity, Outgoing, dotted};
     use crate::model::{Attachment, Content};
+    use base64::Engine;
+    use base64::engine::general_purpose::STANDARD;
     use tollgate::Instant;
 
     const IDENTITY: Identity<'_> =
@@ -170,6 +182,25 @@ mod tests {
     fn dots_at_the_beginning_of_lines_are_doubled() {
         assert_eq!(dotted(".a\r\nb.\r\n..c"), "..a\r\nb.\r\n...c\r\n.\r\n");
         assert_eq!(dotted("a\r\n"), "a\r\n.\r\n");
+    }
+
+    /// What some servers take for the end of a message, and whatever follows for commands.
+    #[test]
+    fn no_part_ends_the_message_early() {
+        for end in ["\n.\n", "\n.\r\n", "\r.\r", "\r\n.\r", "\r.\r\n", "\r\n.\r\n"] {
+            let text = format!("a{end}MAIL FROM:<eve@example.org>\r\n");
+            let mut content = content();
+            content.body = Some(text.clone());
+            content.html = Some(text.clone());
+            content.attachments = vec![Attachment {
+                filename: "a.txt".into(),
+                content_type: "text/plain".into(),
+                content_base64: STANDARD.encode(&text),
+            }];
+            let data = outgoing(&content).data;
+            assert!(!data.replace("\r\n", "").contains(['\r', '\n']), "{end:?}: {data:?}");
+            assert_eq!(data.find("\r\n.\r\n"), Some(data.len() - 5), "{end:?}: {data:?}");
+        }
     }
 
     #[test]

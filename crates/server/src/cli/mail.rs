@@ -1,7 +1,7 @@
 //! `mail`: tenants, accounts, keys, messages, the queue, and sending files.
 
 mod accounts;
-mod eml;
+pub(super) mod eml;
 mod keys;
 mod messages;
 mod queue;

@@ -3,7 +3,7 @@
 //! What was assigned stays, and an event gets one slot however often it is asked for: an import
 //! that was cut off is run again as it is.
 
-mod lines;
+pub(super) mod lines;
 
 use std::fs::File;
 use std::io::{BufRead, BufReader, Write};
@@ -40,7 +40,7 @@ pub(crate) struct ImportArgs {
 /// What a line asks for.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
-struct Event {
+pub(super) struct Event {
     event_id: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     config_name: Option<String>,
@@ -49,9 +49,9 @@ struct Event {
 }
 
 /// One line of the file: an event, or why it is none.
-struct Line {
-    number: u64,
-    event: Result<Event, String>,
+pub(super) struct Line {
+    pub(super) number: u64,
+    pub(super) event: Result<Event, String>,
 }
 
 #[derive(Default)]

@@ -28,10 +28,11 @@ pub(crate) struct Described;
 /// `X-Forwarded-Uri`, the method from `X-Original-Method` or `X-Forwarded-Method`. A route without a
 /// policy passes. Any method is answered alike. Only `X-API-Token` authenticates the proxy: an
 /// `Authorization` header here belongs to the end user.
-#[utoipa::path(method(get, post, put, patch, delete), path = GATE_PATH, tag = "gate",
+#[utoipa::path(method(get, post, put, patch, delete, head, options, trace), path = GATE_PATH, tag = "gate",
     params(
-        ("refuse" = Option<u16>, Query,
-            description = "Status of a refusal: 429, or 403 for nginx, which relays no other"),
+        ("refuse" = Option<String>, Query,
+            description = "`403` for nginx, which relays no 429; anything else is not looked at, \
+                because some proxies hand on the query of the end user"),
         ("X-Original-URI" = Option<String>, Header, description = "What was asked for"),
         ("X-Original-Method" = Option<String>, Header, description = "And by which method")),
     responses(

@@ -27,6 +27,7 @@ use crate::problem::Problem;
 use crate::state::App;
 
 pub(super) use add_messages::{Message, Rejected};
+pub(super) use commands::say_who_needs_no_body;
 
 const SECOND_MICROS: i64 = 1_000_000;
 

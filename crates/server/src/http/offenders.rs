@@ -156,7 +156,7 @@ pub(crate) async fn alerts(
     }))
 }
 
-fn read_since(text: &str) -> Result<Span, Problem> {
+pub(super) fn read_since(text: &str) -> Result<Span, Problem> {
     let since = parse_duration(text).map_err(|why| Problem::bad_field("since", why))?;
     if since > OFFENDERS_KEPT {
         let detail = format!("since {text:?} is too far back: refusals are kept for 24h");

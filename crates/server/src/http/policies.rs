@@ -18,13 +18,12 @@ use crate::state::App;
 use crate::strict::StrictValue;
 
 /// A policy in force: its document's fields, with name, version and since when.
-#[derive(Serialize, ToSchema)]
+#[derive(Serialize)]
 pub(crate) struct PolicyInForce {
     name: String,
     version: u64,
     effective_from: String,
     #[serde(flatten)]
-    #[schema(value_type = schema::PolicyDocument)]
     document: Value,
 }
 
@@ -41,6 +40,7 @@ impl PolicyInForce {
 
 #[derive(Serialize, ToSchema)]
 pub(crate) struct PolicyList {
+    #[schema(value_type = Vec<schema::PolicyInForce>)]
     policies: Vec<PolicyInForce>,
 }
 
@@ -88,7 +88,8 @@ pub(crate) async fn list(State(app): State<Arc<App>>) -> Json<PolicyList> {
 /// One policy.
 #[utoipa::path(get, path = "/admin/policies/{name}", tag = "policies",
     params(("name" = String, Path)),
-    responses((status = 200, body = PolicyInForce), schema::NotFound, schema::NoAccess))]
+    responses((status = 200, body = schema::PolicyInForce), schema::BadInput, schema::NotFound,
+        schema::NoAccess))]
 pub(crate) async fn get(
     State(app): State<Arc<App>>,
     Path(name): Path<String>,
@@ -140,8 +141,8 @@ pub(crate) async fn put(
 /// Takes a policy out of force. Its versions are kept.
 #[utoipa::path(delete, path = "/admin/policies/{name}", tag = "policies",
     params(("name" = String, Path)),
-    responses((status = 200, body = schema::Deleted), schema::NotFound, schema::StoreDown,
-        schema::NoAccess))]
+    responses((status = 200, body = schema::Deleted), schema::BadInput, schema::NotFound,
+        schema::StoreDown, schema::NoAccess))]
 pub(crate) async fn delete(
     State(app): State<Arc<App>>,
     Extension(caller): Extension<Caller>,
@@ -155,8 +156,8 @@ pub(crate) async fn delete(
 /// Every version a policy ever had: who, when and what.
 #[utoipa::path(get, path = "/admin/policies/{name}/versions", tag = "policies",
     params(("name" = String, Path)),
-    responses((status = 200, body = PolicyVersions), schema::NotFound, schema::StoreDown,
-        schema::NoAccess))]
+    responses((status = 200, body = PolicyVersions), schema::BadInput, schema::NotFound,
+        schema::StoreDown, schema::NoAccess))]
 pub(crate) async fn versions(
     State(app): State<Arc<App>>,
     Path(name): Path<String>,

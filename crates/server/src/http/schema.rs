@@ -245,6 +245,25 @@ pub(crate) struct PolicyDocument {
     schedule: BTreeMap<String, serde_json::Value>,
 }
 
+/// A policy in force: its document's fields, with name, version and since when. Not made of
+/// `PolicyDocument`: that one allows no other fields, so nothing can be added to it.
+#[derive(Serialize, ToSchema)]
+pub(crate) struct PolicyInForce {
+    name: String,
+    version: u64,
+    #[schema(format = DateTime)]
+    effective_from: String,
+    limits: Vec<PolicyLimit>,
+    #[schema(required = false)]
+    on_store_error: String,
+    #[schema(required = false)]
+    durability: String,
+    #[schema(required = false)]
+    routes: Vec<String>,
+    #[schema(required = false)]
+    schedule: BTreeMap<String, serde_json::Value>,
+}
+
 #[derive(Serialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct PolicyLimit {

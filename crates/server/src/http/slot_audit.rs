@@ -66,7 +66,7 @@ fn cursor_after(slot: &Slot) -> String {
     URL_SAFE_NO_PAD.encode([&micros, slot.event_id.as_bytes()].concat())
 }
 
-fn read_cursor(text: &str) -> Result<(Instant, String), Problem> {
+pub(super) fn read_cursor(text: &str) -> Result<(Instant, String), Problem> {
     let read = || {
         let bytes = URL_SAFE_NO_PAD.decode(text).ok()?;
         let (micros, id) = bytes.split_first_chunk()?;

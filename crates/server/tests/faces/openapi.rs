@@ -186,6 +186,47 @@ fn it_is_openapi_3_1_and_lists_exactly_what_is_served() {
     }
 }
 
+/// Whoever validates an answer against both would find the members of one unknown to the other.
+#[test]
+fn nothing_is_composed_of_a_schema_that_allows_no_other_members() {
+    let api = Api::of(&Server::memory()).0;
+    let schemas = api["components"]["schemas"].as_object().unwrap();
+    for (name, schema) in schemas {
+        for part in schema["allOf"].as_array().into_iter().flatten() {
+            let reference = part["$ref"].as_str().map(|path| path.strip_prefix('#').unwrap());
+            let part = reference.map_or(part, |path| api.pointer(path).unwrap());
+            assert_ne!(part["additionalProperties"], false, "{name} is made of a closed schema");
+        }
+    }
+}
+
+#[test]
+fn a_path_that_is_no_text_has_the_answer_it_describes() {
+    let server = Server::memory();
+    let api = Api::of(&server);
+    let paths = api.0["paths"].as_object().unwrap();
+    for (path, methods) in paths.iter().filter(|(path, _)| path.contains('{')) {
+        let (before, rest) = path.split_once('{').unwrap();
+        let (_, after) = rest.split_once('}').unwrap();
+        for method in methods.as_object().unwrap().keys() {
+            let call = Call::new(&method.to_uppercase(), &format!("{before}%FF{after}"));
+            api.covers(method, path, &server.send(call));
+        }
+    }
+}
+
+#[test]
+fn commands_that_may_say_it_in_the_query_need_no_body() {
+    let server = Server::memory();
+    let api = Api::of(&server).0;
+    for name in ["run-now", "suspend", "activate", "delete-messages", "cleanup-messages"] {
+        let body = &api["paths"][format!("/commands/{name}")]["post"]["requestBody"];
+        assert_eq!(body["required"], false, "{name}");
+    }
+    let all = &api["paths"]["/commands/add-messages"]["post"]["requestBody"];
+    assert_eq!(all["required"], true);
+}
+
 #[test]
 fn decisions_and_refusals_have_the_bodies_it_describes() {
     let server = Server::memory();

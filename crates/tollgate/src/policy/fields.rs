@@ -34,6 +34,7 @@ impl<'a> Fields<'a> {
             Value::Object(rest) => Some(Self { place, rest, known: Vec::new(), faults }),
             other => {
                 let message = format!("must be an object, not {}", describe(&other));
+                let place = if place.is_empty() { "document".to_owned() } else { place };
                 faults.push(Fault { place, message });
                 None
             }
@@ -185,5 +186,20 @@ fn describe(value: &Value) -> String {
         Value::String(_) => "a long text".into(),
         Value::Array(_) => "a list".into(),
         Value::Object(_) => "an object".into(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use crate::Policy;
+
+    #[test]
+    fn a_document_that_is_no_object_is_told_with_a_place() {
+        for document in [json!(5), json!([]), json!(null)] {
+            let faults = Policy::from_json("p", document).unwrap_err().faults;
+            assert_eq!(faults[0].place, "document");
+        }
     }
 }

@@ -42,7 +42,7 @@ const LEFT_OUT: [&str; 23] = [
 const LEFT_OUT_KINDS: [&str; 3] = ["content-", "resent-", "arc-"];
 
 /// The message as an object for `add-messages`, without tenant and account.
-pub(super) fn read(bytes: &[u8]) -> Result<Map<String, Value>, String> {
+pub(in crate::cli) fn read(bytes: &[u8]) -> Result<Map<String, Value>, String> {
     let message = MessageParser::default().parse(bytes).ok_or("is not a message")?;
     let from = message.from().and_then(Address::first).and_then(address);
     let from = from.ok_or("is not a message: it has no From address")?;

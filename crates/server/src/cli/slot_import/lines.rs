@@ -1,7 +1,6 @@
 //! The events of a file, CSV or JSON lines: one at a time, each with the number of its line, and
 //! none that fills the memory.
 
-use std::fs::File;
 use std::io::{BufRead, BufReader, Read};
 
 use csv::StringRecord;
@@ -11,8 +10,8 @@ use super::{Event, Line, MAX_EVENT_BYTES};
 const BYTE_ORDER_MARK: &[u8] = "\u{feff}".as_bytes();
 const COLUMNS: [&str; 3] = ["eventId", "configName", "requestedTime"];
 
-pub(super) struct Lines {
-    source: BufReader<File>,
+pub(in crate::cli) struct Lines<R> {
+    source: BufReader<R>,
     /// Of the last line read.
     number: u64,
     position_bytes: u64,
@@ -35,9 +34,9 @@ struct Columns {
 /// What stands between two ends of line, or why it cannot be used.
 type Text = Result<Vec<u8>, String>;
 
-impl Lines {
+impl<R: Read> Lines<R> {
     /// JSON if the first thing in the file is an object, else CSV with a header.
-    pub(super) fn of(source: BufReader<File>) -> Result<Self, String> {
+    pub(in crate::cli) fn of(source: BufReader<R>) -> Result<Self, String> {
         let mut lines = Self { source, number: 0, position_bytes: 0, format: Format::Json };
         let beginning = lines.source.fill_buf().map_err(|error| error.to_string())?;
         if beginning.starts_with(BYTE_ORDER_MARK) {
@@ -54,7 +53,7 @@ impl Lines {
     }
 
     /// `None` at the end; an error if the rest cannot be read.
-    pub(super) fn next(&mut self) -> Result<Option<Line>, String> {
+    pub(in crate::cli) fn next(&mut self) -> Result<Option<Line>, String> {
         let found = match self.format {
             Format::Json => self.next_text()?.map(|text| (self.number, text)),
             Format::Csv(_) => self.next_record()?,

@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 use tollgate::parse_duration;
 use tollgate_mail::{RelayStatus, Selection};
 use utoipa::ToSchema;
+use utoipa::openapi::{OpenApi, RefOr, Required};
 
 use super::queries::TenantQuery;
 use super::reach::Reach;
@@ -76,6 +77,20 @@ pub(crate) struct MailStatus {
     sent: u64,
     errors: u64,
     rate_limited: u64,
+}
+
+/// The body is optional where the query may say it instead; `utoipa::path` cannot say so without
+/// allowing `null`.
+pub(in crate::http) fn say_who_needs_no_body(api: &mut OpenApi) {
+    for name in ["run-now", "suspend", "activate", "delete-messages", "cleanup-messages"] {
+        let path = api.paths.paths.get_mut(&format!("/commands/{name}"));
+        let operation = path.and_then(|path| path.post.as_mut());
+        if let Some(RefOr::T(body)) =
+            operation.and_then(|operation| operation.request_body.as_mut())
+        {
+            body.required = Some(Required::False);
+        }
+    }
 }
 
 /// A command without a body may say in its query what it is about.

@@ -156,8 +156,8 @@ pub(crate) async fn put(
 /// Deletes a key. Messages it sent stay.
 #[utoipa::path(delete, path = "/keys/{id}", tag = "mail",
     params(("id" = String, Path)),
-    responses((status = 200, body = Done), schema::NotFound, schema::StoreDown,
-        schema::NoAccess))]
+    responses((status = 200, body = Done), schema::BadInput, schema::NotFound,
+        schema::StoreDown, schema::NoAccess))]
 pub(crate) async fn delete(
     State(app): State<Arc<App>>,
     Extension(reach): Extension<Reach>,

@@ -114,8 +114,8 @@ pub(crate) async fn list(
 /// Deletes a tenant with its accounts, keys and finished messages. Unsent ones stand against it.
 #[utoipa::path(delete, path = "/tenant/{id}", tag = "mail",
     params(("id" = String, Path)),
-    responses((status = 200, body = Done), schema::NotFound, schema::HasMail, schema::StoreDown,
-        schema::NoAccess))]
+    responses((status = 200, body = Done), schema::BadInput, schema::NotFound, schema::HasMail,
+        schema::StoreDown, schema::NoAccess))]
 pub(crate) async fn delete(
     State(app): State<Arc<App>>,
     Extension(reach): Extension<Reach>,
@@ -130,8 +130,8 @@ pub(crate) async fn delete(
 /// Makes a token that reaches this tenant only. The one before is no longer valid.
 #[utoipa::path(post, path = "/tenant/{id}/token", tag = "mail",
     params(("id" = String, Path)),
-    responses((status = 201, body = TenantToken), schema::NotFound, schema::StoreDown,
-        schema::NoAccess))]
+    responses((status = 201, body = TenantToken), schema::BadInput, schema::NotFound,
+        schema::StoreDown, schema::NoAccess))]
 pub(crate) async fn new_token(
     State(app): State<Arc<App>>,
     Extension(reach): Extension<Reach>,
