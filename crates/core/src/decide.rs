@@ -1,6 +1,6 @@
 //! The decision over several limits: all of them, or none.
 
-use crate::bucket::Bucket;
+use crate::bucket::{Bucket, PackedBucket};
 use crate::decision::{Decision, LimitReport, Outcome, Standing, Verdict};
 use crate::fixed::Fixed;
 use crate::limit::{Cost, Quota, Rule};
@@ -96,13 +96,25 @@ pub fn decide_one(
 ) {
     let now = now.decidable();
     let now = now.max(state.latest(claim.rule, now));
-    let verdict = verdict(claim, Some(state), now, cost);
-    let outcome = if claim.shadow { Outcome::Allowed } else { worse(Outcome::Allowed, verdict) };
-    if outcome == Outcome::Allowed && intent == Intent::Spend {
-        charge(claim, state, now, cost);
-    }
-    let standing = standing(claim, Some(state), now);
-    decision.outcome = outcome;
+    let spends = |verdict| intent == Intent::Spend && (claim.shadow || verdict == Verdict::Fits);
+    let (verdict, standing) = if let State::Bucket(packed) = state {
+        // Unpacked once.
+        let mut bucket = packed.unpack();
+        let verdict = bucket::verdict(Some(bucket), claim.quota, now, cost);
+        if spends(verdict) {
+            bucket::spend(&mut bucket, claim.quota, now, cost);
+            *packed = PackedBucket::pack(bucket).expect("spending refunds nothing");
+        }
+        (verdict, bucket::standing(Some(bucket), claim.quota, now))
+    } else {
+        let verdict = verdict(claim, Some(state), now, cost);
+        if spends(verdict) {
+            charge(claim, state, now, cost);
+        }
+        (verdict, standing(claim, Some(state), now))
+    };
+    decision.outcome =
+        if claim.shadow { Outcome::Allowed } else { worse(Outcome::Allowed, verdict) };
     decision.cost = cost;
     decision.decided_at = now;
     decision.limits.clear();

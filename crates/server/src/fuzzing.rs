@@ -60,7 +60,7 @@ impl Served {
             let limits =
                 BodyLimits { max_bytes: MAX_BODY_BYTES, read_time: Duration::from_secs(60) };
             Ok::<_, String>(App {
-                access: Access::new(gate.clone(), Some(admin_token.to_owned()), true),
+                access: Access::new(gate.clone(), Some(admin_token), true),
                 forward_auth: ForwardAuth::new(config.gate)?,
                 metrics: Metrics::new(gate.clone()),
                 body_limits: limits,

@@ -12,8 +12,11 @@ pub fn message_file(bytes: &[u8]) -> Result<Map<String, Value>, String> {
     eml::read(bytes)
 }
 
-/// The events of a file for `slot import`, each with the number of its line.
-pub fn imported(bytes: &[u8]) -> Result<Vec<(u64, Result<Value, String>)>, String> {
+/// The number of a line, and its event or what is wrong with it.
+pub type Imported = (u64, Result<Value, String>);
+
+/// The events of a file for `slot import`.
+pub fn imported(bytes: &[u8]) -> Result<Vec<Imported>, String> {
     let mut lines = Lines::of(BufReader::new(bytes))?;
     let mut events = Vec::new();
     while let Some(line) = lines.next()? {
