@@ -13,7 +13,7 @@ pub fn message_file(bytes: &[u8]) -> Result<Map<String, Value>, String> {
 }
 
 /// The number of a line, and its event or what is wrong with it.
-pub type Imported = (u64, Result<Value, String>);
+pub(crate) type Imported = (u64, Result<Value, String>);
 
 /// The events of a file for `slot import`.
 pub fn imported(bytes: &[u8]) -> Result<Vec<Imported>, String> {
