@@ -1,16 +1,17 @@
-//! Runs what takes too long for `cargo test`: `testkit kill` and `testkit soak`.
+//! Runs what takes too long for `cargo test`: `testkit kill`, `testkit soak` and `testkit sim`.
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use testkit::kill::{self, Plan};
-use testkit::soak;
+use testkit::{sim, soak};
 use tollgate::Durability;
 
 const USAGE: &str = "usage:
   testkit kill [--kills N] [--durability sync|interval] [--folder DIR]
   testkit soak [--decisions N] [--instances N] [--kills N] [--seed N] [--server PROGRAM|none]
                [--folder DIR]
+  testkit sim  [--seed N] [--count N] [--seeds FROM..TO] [--tell yes]
 
 kill: starts a process that checks as fast as it can, kills it N times (200) with SIGKILL at random
 moments, and looks each time whether the file holds what was answered.
@@ -18,7 +19,11 @@ moments, and looks each time whether the file holds what was answered.
 soak: starts a PostgreSQL of its own and N (3) processes that check hot keys on it as fast as they
 can, and one real server over HTTP (the tollgate beside this program, if there is one). Limits
 change, instances are killed N (120) times, PostgreSQL crashes now and then. Goes on until the
-database has made N (10000000) decisions, and looks whether any window ever held one too many.";
+database has made N (10000000) decisions, and looks whether any window ever held one too many.
+
+sim: simulates instances, traffic, faults and the database in one thread, N (1000) times from seed
+N (1) on, and looks whether every answer was right. A seed is the same history each time; --tell
+prints it.";
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -26,6 +31,7 @@ fn main() -> ExitCode {
     let done = match arguments.as_slice() {
         ["kill", options @ ..] => kill(options),
         ["soak", options @ ..] => soak(options),
+        ["sim", options @ ..] => sim(options),
         // What tests start: to kill it, to be one of several, to make its writes fail.
         ["hammer", file, durability] => kill::hammer(Path::new(file), durability),
         ["soak-child", url, log, part @ ..] => soak::play(url, Path::new(log), part),
@@ -111,5 +117,43 @@ fn soak(options: &[&str]) -> Result<(), String> {
     if plan.folder == own_folder {
         std::fs::remove_dir_all(&own_folder).map_err(said)?;
     }
+    Ok(())
+}
+
+fn sim(options: &[&str]) -> Result<(), String> {
+    let (mut first, mut count, mut tell) = (1, None, false);
+    for option in options.chunks(2) {
+        match option {
+            ["--seed", seed] => first = seed.parse().map_err(|_| USAGE)?,
+            ["--count", seeds] => count = Some(seeds.parse().map_err(|_| USAGE)?),
+            ["--seeds", range] => {
+                let (from, to) = range.split_once("..").ok_or(USAGE)?;
+                first = from.parse().map_err(|_| USAGE)?;
+                let to: u64 = to.parse().map_err(|_| USAGE)?;
+                count = Some(to.saturating_sub(first));
+            }
+            ["--tell", "yes"] => tell = true,
+            _ => return Err(USAGE.into()),
+        }
+    }
+    if tell {
+        println!("{}", sim::tell(first));
+    }
+    let alone = options.contains(&"--seed");
+    let count: u64 = count.unwrap_or(if alone { 1 } else { 1000 });
+    let started = std::time::Instant::now();
+    let mut told = started;
+    let mut tally = sim::Tally::default();
+    for seed in first..first.saturating_add(count) {
+        let one = sim::run(seed).map_err(|failure| {
+            format!("{failure}\nafter {} seeds; again: testkit sim --seed {seed}", tally.seeds + 1)
+        })?;
+        tally.add(&one);
+        if told.elapsed().as_secs() >= 5 {
+            told = std::time::Instant::now();
+            eprintln!("{} of {count} seeds, {} s", tally.seeds, started.elapsed().as_secs());
+        }
+    }
+    println!("{tally}, in {} ms: all answers were right", started.elapsed().as_millis());
     Ok(())
 }
