@@ -74,14 +74,13 @@ pub struct Failure {
 pub fn run(seed: u64) -> Result<Tally, Box<Failure>> {
     let played = played(seed);
     let failure = |Wrong { step, what }| {
-        let steps = played.history.tail(step + 1, SHOWN_STEPS);
+        let steps = played.history.tail(step.saturating_add(1), SHOWN_STEPS);
         Box::new(Failure { seed, what, steps })
     };
-    let end = played.history.steps.len();
     let trail = verdict::judge(&played).map_err(failure)?;
     bound::check(&played, &trail).map_err(failure)?;
     match &played.impossible {
-        Some(what) => Err(failure(Wrong { step: end, what: what.clone() })),
+        Some((step, what)) => Err(failure(Wrong { step: *step, what: what.clone() })),
         None => Ok(Tally::of(&played)),
     }
 }
@@ -107,7 +106,8 @@ fn played(seed: u64) -> Played {
     let mut played = runtime.block_on(play::play(seed));
     drop(runtime);
     if PANICS.get() > before {
-        played.impossible.get_or_insert("something panicked: see above".into());
+        let what = "something panicked: see above".into();
+        played.impossible.get_or_insert((usize::MAX, what));
     }
     played
 }

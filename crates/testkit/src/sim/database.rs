@@ -44,8 +44,8 @@ pub(super) struct State {
     last_process: i32,
     /// How each is told to stop what it does.
     sessions: BTreeMap<i32, Arc<Notify>>,
-    /// What cannot be: reported at the end.
-    pub(super) impossible: Option<String>,
+    /// What cannot be, and after which step: reported at the end.
+    pub(super) impossible: Option<(usize, String)>,
 }
 
 /// What is committed.
@@ -341,6 +341,9 @@ impl Database {
         let mut state = self.state();
         let Transaction { id, counters, refunds, records, gate, policies, overrides, basis, .. } =
             transaction;
+        if counters.is_empty() && refunds.is_empty() && records.is_empty() && gate.is_none() {
+            return self.release(&mut state, id);
+        }
         let mut commit = Commit {
             instance,
             basis,
@@ -403,13 +406,18 @@ impl Transaction {
 }
 
 impl State {
+    pub(super) fn is_impossible(&mut self, what: String) {
+        let step = self.history.steps.len();
+        self.impossible.get_or_insert((step, what));
+    }
+
     /// The lock order makes sure that there is none.
     fn look_for_deadlock(&mut self, from: u64) {
         let mut at = from;
         for _ in 0..self.waits.len() {
             match self.waits.get(&at) {
                 Some(next) if *next == from => {
-                    self.impossible = Some("two transactions wait for each other".into());
+                    self.is_impossible("two transactions wait for each other".into());
                     return;
                 }
                 Some(next) => at = *next,

@@ -3,13 +3,15 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use tollgate::core::store::Receipt;
-use tollgate::core::{Claim, Decision, Intent, Quota, Refund, Spend, State, States, Writer};
+use tollgate::core::{Claim, Counted, Decision, Intent, Quota, Refund, Spend, State, States, Writer};
 use tollgate::core::{decide, refund};
 use tollgate::{Refunded, StoreErrorKind};
 
-use super::history::{Basis, Commit, Key, Outcome, What};
+use super::history::{Answer, Basis, Commit, Key, Outcome, What};
 use super::verdict::{Hypothesis, Judge, cost, decoded, instant, maker, spend_id};
 
+/// Whatever is counted at all is counted this soon after it was asked.
+const LATEST_MILLIS: u64 = 6000;
 /// Ways tried to explain one commit.
 const MOST_TRIES: usize = 20_000;
 /// Explanations kept of one commit.
@@ -90,23 +92,24 @@ fn candidates(
 ) -> Vec<usize> {
     let basis = commit.basis.as_ref().expect("only what was decided is explained");
     let requests = judge.played.history.requests.iter().enumerate();
+    let steps = &judge.played.history.steps;
     let (mut certain, mut lost) = (Vec::new(), Vec::new());
     for (number, request) in requests {
         if Some(request.instance) != commit.instance
             || request.asked >= basis.begun
             || hypothesis.used.contains(&number)
             || matches!(request.what, What::Peek { .. })
-            || request.answer.as_ref().is_some_and(|answer| answer.at < step)
-                && !may_be_late(&request.answer)
+            || steps[request.asked].at_millis + LATEST_MILLIS < steps[step].at_millis
         {
             continue;
         }
-        match request.answer.as_ref().map(|answer| &answer.outcome) {
+        let answer = request.answer.as_ref().filter(|answer| answer.at > step || is_error(answer));
+        match answer.map(|answer| &answer.outcome) {
             Some(Outcome::Decided { decision, .. }) if decision.allowed() => certain.push(number),
             Some(Outcome::Refunded(Refunded::Done)) => certain.push(number),
             Some(Outcome::Failed(kind)) if *kind != StoreErrorKind::Contended => lost.push(number),
-            None => lost.push(number),
-            Some(_) => {}
+            None if request.answer.is_none() => lost.push(number),
+            None | Some(_) => {}
         }
     }
     certain.extend(lost);
@@ -114,8 +117,27 @@ fn candidates(
 }
 
 /// Whoever was told that it failed may be counted later.
-fn may_be_late(answer: &Option<super::history::Answer>) -> bool {
-    matches!(answer.as_ref().map(|answer| &answer.outcome), Some(Outcome::Failed(_)))
+fn is_error(answer: &Answer) -> bool {
+    matches!(answer.outcome, Outcome::Failed(_))
+}
+
+/// Whether a state can still become another by spending. Wrong only if something is given back.
+fn is_within(state: Option<&State>, goal: Option<&State>) -> bool {
+    match (state, goal) {
+        (None, _) => true,
+        (Some(_), None) => false,
+        (Some(State::Fixed(state)), Some(State::Fixed(goal))) => {
+            state.ends_at < goal.ends_at || state.count <= goal.count
+        }
+        (Some(State::Sliding(state)), Some(State::Sliding(goal))) => {
+            let total = |counted: &[Counted]| counted.iter().map(|one| one.count).sum::<u64>();
+            state.latest < goal.latest || total(&state.buckets) <= total(&goal.buckets)
+        }
+        (Some(state), Some(goal)) => match (state.as_bucket(), goal.as_bucket()) {
+            (Some(state), Some(goal)) => state.tat <= goal.tat,
+            _ => true,
+        },
+    }
 }
 
 impl Search<'_, '_> {
@@ -149,12 +171,21 @@ impl Search<'_, '_> {
                 tried.push(&request.what);
             }
             let mut next = counts.clone();
-            if let Some((effect, left)) = self.apply(number, &mut next) {
+            if let Some((effect, left)) = self.apply(number, &mut next)
+                && self.may_lead_there(&next)
+            {
                 path.push(Explained { request: number, step: self.step, effect, left });
                 self.from(&next, path);
                 path.pop();
             }
         }
+    }
+
+    fn may_lead_there(&self, counts: &Counts) -> bool {
+        let within = |(key, state): (&Key, &Option<State>)| {
+            is_within(state.as_ref(), self.goal[key].as_ref())
+        };
+        !self.commit.refunds.is_empty() || counts.iter().all(within)
     }
 
     fn is_complete(&self, counts: &Counts, path: &Explanation) -> bool {

@@ -28,10 +28,10 @@ impl Plug {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).0
     }
 
-    /// Only an open line can change.
+    /// A line that is cut stays so.
     pub(super) fn pull(&self, condition: Condition) {
         let mut plug = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if plug.0 == Condition::Open {
+        if plug.0 != Condition::Cut {
             plug.0 = condition;
             if let Some(waker) = plug.1.take() {
                 waker.wake();

@@ -30,7 +30,7 @@ pub(super) struct Played {
     pub(super) keys: BTreeMap<(usize, usize), Vec<Key>>,
     pub(super) shield: bool,
     /// What must not happen, and did while it was played.
-    pub(super) impossible: Option<String>,
+    pub(super) impossible: Option<(usize, String)>,
 }
 
 struct Play {
@@ -87,7 +87,7 @@ pub(super) async fn play(seed: u64) -> Played {
     let Play { policies, keys, .. } = play;
     let state = &mut *database.state();
     let history = std::mem::take(&mut state.history);
-    let impossible = state.impossible.take().or(done.err());
+    let impossible = state.impossible.take().or(done.err().map(|what| (usize::MAX, what)));
     Played { history, policies, keys, shield, impossible }
 }
 
@@ -104,6 +104,10 @@ impl Play {
                 let keys = gate.keys_of(&format!("p{number}"), &[("user", &scene::user(user))])?;
                 self.keys.insert((number, user), keys);
             }
+        }
+        for instance in &self.instances {
+            // Whoever asks for a policy that is not known yet waits for that, too.
+            instance.gate.refresh().await?;
         }
         Ok(())
     }
@@ -309,7 +313,7 @@ impl Play {
             instance.reachable();
         }
         // Longer than sessions, locks and memories last.
-        tokio::time::sleep(Duration::from_secs(8)).await;
+        tokio::time::sleep(Duration::from_secs(40)).await;
         for instance in &mut self.instances {
             if instance.unfinished() > 0 {
                 return Err("somebody waits for ever".into());

@@ -97,12 +97,11 @@ fn note(
         Ok(outcome) => outcome,
         Err(Error::Store(error)) => Outcome::Failed(error.kind()),
         Err(error) => {
-            state.impossible = Some(format!("#{number} is answered: {error}"));
-            return;
+            return state.is_impossible(format!("#{number} is answered: {error}"));
         }
     };
     if late > super::DEADLINE + Duration::from_millis(5) {
-        state.impossible = Some(format!("#{number} is answered after {} ms", late.as_millis()));
+        state.is_impossible(format!("#{number} is answered after {} ms", late.as_millis()));
     }
     let at = database.note_in(state, Event::Answered(number));
     state.history.requests[number].answer = Some(Answer { at, outcome });

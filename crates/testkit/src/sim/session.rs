@@ -6,7 +6,7 @@ use std::time::Duration;
 use tokio::sync::Notify;
 
 use super::database::{Database, LockTimeout, Transaction};
-use super::line::{Condition, ServerEnd};
+use super::line::{Condition, Plug, ServerEnd};
 use super::weather::Fate;
 use super::wire::{Asked, Assembly, Reply, Rows, SqlError, Standing};
 
@@ -14,6 +14,9 @@ pub(super) type Sql<T> = Result<T, SqlError>;
 
 /// The code in a request that cancels instead of connecting.
 const CANCEL_REQUEST: [u8; 4] = 80_877_102_u32.to_be_bytes();
+
+/// How long an instance takes to notice that a line is silent.
+const KEEPALIVE: Duration = Duration::from_secs(20);
 
 pub(super) struct Session {
     pub(super) database: Arc<Database>,
@@ -53,6 +56,15 @@ pub(super) async fn pause(database: &Database) {
     }
 }
 
+/// Nobody hears of the other, until an instance's keep-alives are not answered any more.
+fn go_silent(plug: Arc<Plug>) {
+    plug.pull(Condition::Silent);
+    tokio::spawn(async move {
+        tokio::time::sleep(KEEPALIVE).await;
+        plug.pull(Condition::Cut);
+    });
+}
+
 impl Session {
     async fn talk(&mut self, line: &mut ServerEnd) {
         let mut assembly = Assembly::default();
@@ -75,7 +87,7 @@ impl Session {
             pause(&self.database).await;
             match fate {
                 Fate::CutAfter => return line.plug.pull(Condition::Cut),
-                Fate::SilentAfter => line.plug.pull(Condition::Silent),
+                Fate::SilentAfter => go_silent(line.plug.clone()),
                 _ => line.send(&reply.0).await,
             }
         }
@@ -140,6 +152,12 @@ impl Session {
         match asked {
             Asked::Simple(sql) => self.simple(&sql).await,
             _ if self.failed => Err(aborted()),
+            Asked::Typed(sql, parameters) if self.transaction.is_none() => {
+                self.transaction = Some(self.database.begin());
+                let done = self.typed(&sql, parameters).await?;
+                self.commit();
+                Ok(done)
+            }
             Asked::Typed(sql, parameters) => self.typed(&sql, parameters).await,
             Asked::Goodbye => unreachable!("a goodbye is not answered"),
         }
@@ -148,7 +166,7 @@ impl Session {
     async fn simple(&mut self, sql: &str) -> Sql<Rows> {
         match sql {
             "commit" => {
-                self.commit().await;
+                self.commit();
                 return Ok(Rows::none());
             }
             "rollback" => {
@@ -165,7 +183,7 @@ impl Session {
     }
 
     /// Does what it changed, unless it failed.
-    pub(super) async fn commit(&mut self) {
+    fn commit(&mut self) {
         if self.failed {
             return self.roll_back();
         }
@@ -174,7 +192,7 @@ impl Session {
         }
     }
 
-    pub(super) fn roll_back(&mut self) {
+    fn roll_back(&mut self) {
         self.failed = false;
         if let Some(transaction) = self.transaction.take() {
             self.database.roll_back(&transaction);

@@ -23,6 +23,10 @@ impl Session {
 
     /// Statements without parameters, several at once.
     pub(super) async fn script(&mut self, sql: &str) -> Sql<Rows> {
+        if let Some((_, set)) = sql.split_once("idle_in_transaction_session_timeout = ") {
+            let until = set.find(';').unwrap_or(set.len());
+            self.open().idle_timeout = millis(&set[..until]);
+        }
         if sql.contains("gate for update") {
             self.lock(Lock::Gate).await?;
         } else if sql.contains("'tollgate migrate ") {
@@ -69,8 +73,8 @@ impl Session {
     }
 
     pub(super) fn unknown(&self, sql: &str) -> SqlError {
-        self.database.state().impossible =
-            Some(format!("the simulated database must be taught this statement: {sql}"));
+        let what = format!("the simulated database must be taught this statement: {sql}");
+        self.database.state().is_impossible(what);
         SqlError { code: "0A000", message: "the simulated database does not know this statement" }
     }
 
@@ -233,14 +237,8 @@ impl Session {
 
     /// Mirrors `write_known`, which is a transaction of its own.
     async fn write_known(&mut self, mut parameters: Parameters) -> Sql<Rows> {
-        let database = self.database.clone();
-        self.transaction = Some(database.begin());
-        let done = self.write_if_known(&mut parameters).await;
-        match &done {
-            Ok(Some(_)) => self.commit().await,
-            Ok(None) | Err(_) => self.roll_back(),
-        }
-        let now = done?.map_or(Value::Null(Kind::Int), Value::Int);
+        let written = self.write_if_known(&mut parameters).await?;
+        let now = written.map_or(Value::Null(Kind::Int), Value::Int);
         Ok(Rows::one(vec![("write_known", now)]))
     }
 

@@ -12,7 +12,7 @@ use tollgate::core::{LimitReport, States, Verdict, decide};
 use tollgate::{Refunded, StoreErrorKind};
 
 use super::explain::{Explained, explain};
-use super::history::{Answer, Commit, Event, Key, Outcome, Request, Terms, What};
+use super::history::{Answer, Change, Commit, Event, Key, Outcome, Request, Terms, What};
 use super::play::Played;
 
 /// More explanations than this do not stand side by side.
@@ -86,7 +86,11 @@ impl<'a> Judge<'a> {
                 return Err("an idempotency key has its effect twice".into());
             }
         }
+        let changes_nothing = |change: &Change| decoded(&change.after) == decoded(&change.before);
+        let made_rows = commit.counters.iter().all(|change| change.before.is_none());
         match &commit.basis {
+            // A batch whose `begin` failed makes its rows and ends.
+            Some(_) if made_rows && commit.counters.iter().all(changes_nothing) => {}
             Some(basis) => {
                 if basis.held_from.is_some_and(|held_from| basis.now < held_from) {
                     return Err("the clock was read before all locks were held".into());
@@ -116,6 +120,9 @@ impl<'a> Judge<'a> {
         if next.is_empty() {
             return Err("nothing that was asked explains what was committed".into());
         }
+        // Whoever did it, it matters who is left; not in which order.
+        let mut seen = BTreeSet::new();
+        next.retain(|hypothesis: &Hypothesis| seen.insert(hypothesis.used.clone()));
         next.truncate(MOST_HYPOTHESES);
         for explained in next.iter().flat_map(|hypothesis| &hypothesis.trail) {
             if explained.step == step {
