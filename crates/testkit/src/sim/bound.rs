@@ -40,7 +40,8 @@ pub(super) fn check(played: &Played, trail: &[Explained]) -> Result<(), Wrong> {
                 let limits = played.policies[policy].limits.iter().zip(maxima);
                 for (key, (limit, max)) in played.keys[&(policy, user)].iter().zip(limits) {
                     let terms = limit.terms(*max);
-                    let account = accounts.entry(key).or_insert_with(|| Account::new(limit.plain()));
+                    let account =
+                        accounts.entry(key).or_insert_with(|| Account::new(limit.plain()));
                     account.forward(*at).map_err(wrong)?;
                     account.spends.push(explained.request);
                     account.standing.spend(*at, u64::from(cost), terms);

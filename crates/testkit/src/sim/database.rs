@@ -41,6 +41,7 @@ pub(super) struct State {
     waits: BTreeMap<u64, u64>,
     waiting: Vec<oneshot::Sender<()>>,
     last_transaction: u64,
+    last_row: u64,
     last_process: i32,
     /// How each is told to stop what it does.
     sessions: BTreeMap<i32, Arc<Notify>>,
@@ -62,6 +63,8 @@ pub(super) struct Tables {
 
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct Counter {
+    /// The same for all versions of a row; one made again after it was removed is another.
+    pub(super) row: u64,
     pub(super) state: Vec<u8>,
     pub(super) expires_at: i64,
 }
@@ -158,6 +161,7 @@ impl Database {
             waits: BTreeMap::new(),
             waiting: Vec::new(),
             last_transaction: 0,
+            last_row: 0,
             last_process: 0,
             sessions: BTreeMap::new(),
             impossible: None,
@@ -237,6 +241,12 @@ impl Database {
             idle_timeout: None,
             snapshot: None,
         }
+    }
+
+    pub(super) fn new_row(&self) -> u64 {
+        let mut state = self.state();
+        state.last_row += 1;
+        state.last_row
     }
 
     pub(super) fn enter(&self) -> (i32, Arc<Notify>) {
@@ -339,8 +349,9 @@ impl Database {
     /// Makes everything it changed visible, and lets go of its locks.
     pub(super) fn commit(&self, transaction: Transaction, instance: Option<usize>) {
         let mut state = self.state();
-        let Transaction { id, counters, refunds, records, gate, policies, overrides, basis, .. } =
-            transaction;
+        let Transaction {
+            id, counters, refunds, records, gate, policies, overrides, basis, ..
+        } = transaction;
         if counters.is_empty() && refunds.is_empty() && records.is_empty() && gate.is_none() {
             return self.release(&mut state, id);
         }

@@ -3,7 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use tollgate::core::store::Receipt;
-use tollgate::core::{Claim, Counted, Decision, Intent, Quota, Refund, Spend, State, States, Writer};
+use tollgate::core::{
+    Claim, Counted, Decision, Intent, Quota, Refund, Spend, State, States, Writer,
+};
 use tollgate::core::{decide, refund};
 use tollgate::{Refunded, StoreErrorKind};
 
@@ -323,7 +325,8 @@ impl States for Touched<'_> {
     }
 
     fn get_or_insert_with(&mut self, position: usize, fresh: impl FnOnce() -> State) -> &mut State {
-        let count = self.counts.get_mut(&self.keys[position]).expect("only what changed is changed");
+        let count =
+            self.counts.get_mut(&self.keys[position]).expect("only what changed is changed");
         count.get_or_insert_with(fresh)
     }
 }

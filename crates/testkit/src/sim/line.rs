@@ -99,10 +99,7 @@ impl AsyncWrite for ClientEnd {
         Poll::Ready(Ok(()))
     }
 
-    fn poll_shutdown(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-    ) -> Poll<io::Result<()>> {
+    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         match self.plug.condition() {
             Condition::Silent => Poll::Ready(Ok(())),
             _ => Pin::new(&mut self.stream).poll_shutdown(context),

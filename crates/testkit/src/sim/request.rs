@@ -71,8 +71,7 @@ pub(super) async fn perform(
                 Some(once) => {
                     let key = format!("r{once}");
                     let key = IdempotencyKey { scope: b"sim", key: &key };
-                    let render =
-                        move |refunded| format!("#{number} {refunded:?}").into_bytes();
+                    let render = move |refunded| format!("#{number} {refunded:?}").into_bytes();
                     gate.refund_once(key, &receipt, render).await.map(|answer| match answer {
                         OnceAnswer::Fresh(refunded) => Outcome::Refunded(refunded),
                         OnceAnswer::Replay(body) => Outcome::Replayed(body),
@@ -85,12 +84,7 @@ pub(super) async fn perform(
     issued
 }
 
-fn note(
-    database: &Database,
-    number: usize,
-    began: Duration,
-    outcome: Result<Outcome, Error>,
-) {
+fn note(database: &Database, number: usize, began: Duration, outcome: Result<Outcome, Error>) {
     let late = database.elapsed().saturating_sub(began);
     let state = &mut *database.state();
     let outcome = match outcome {

@@ -77,10 +77,9 @@ impl Limit {
         match &self.rule {
             Rule::Fixed(Window::Span(per)) => history::Rule::Fixed { per: per.as_micros() },
             Rule::Fixed(Window::Calendar(..)) => unreachable!("no calendars here"),
-            Rule::Sliding { per, resolution } => history::Rule::Sliding {
-                per: per.as_micros(),
-                resolution: resolution.as_micros(),
-            },
+            Rule::Sliding { per, resolution } => {
+                history::Rule::Sliding { per: per.as_micros(), resolution: resolution.as_micros() }
+            }
             Rule::Bucket { per, .. } => history::Rule::Bucket { per: per.as_micros() },
         }
     }

@@ -37,8 +37,13 @@ pub(super) async fn serve(database: Arc<Database>, mut line: ServerEnd, instance
     }
     let (process, cancelled) = database.enter();
     line.send(&Reply::welcome(process).0).await;
-    let mut session =
-        Session { database: database.clone(), instance, transaction: None, failed: false, cancelled };
+    let mut session = Session {
+        database: database.clone(),
+        instance,
+        transaction: None,
+        failed: false,
+        cancelled,
+    };
     session.talk(&mut line).await;
     session.roll_back();
     database.leave(process);

@@ -39,7 +39,8 @@ impl Session {
         } else if sql.starts_with("select 1 from pg_namespace") {
             return Ok(Rows::one(vec![("there", Value::Int(1))]));
         } else if sql.starts_with("select version, breaking from migration") {
-            let rows = (1..=MIGRATIONS).map(|version| vec![Value::Int(version), Value::Bool(false)]);
+            let rows =
+                (1..=MIGRATIONS).map(|version| vec![Value::Int(version), Value::Bool(false)]);
             return Ok(Rows { columns: vec!["version", "breaking"], rows: rows.collect() });
         } else if sql != "begin isolation level read committed"
             && !sql.starts_with("create table if not exists migration")
@@ -169,7 +170,7 @@ impl Session {
             if self.counter(key).is_none() {
                 self.lock(lock).await?;
                 if self.counter(key).is_none() {
-                    self.put(key.clone(), Some(Counter { state: Vec::new(), expires_at }));
+                    self.put(key.clone(), Vec::new(), expires_at);
                 }
             }
         }
@@ -180,17 +181,24 @@ impl Session {
     async fn lock_rows(&mut self, keys: &[Key], impatient: bool) -> Sql<Vec<(Key, Vec<u8>)>> {
         let database = self.database.clone();
         pause(&database).await;
-        let seen: Vec<&Key> = keys.iter().filter(|key| self.counter(key).is_some()).collect();
+        let seen: Vec<(&Key, u64)> =
+            keys.iter().filter_map(|key| Some((key, self.counter(key)?.row))).collect();
         let mut rows = Vec::new();
-        for key in seen {
+        for (key, seen) in seen {
             let lock = Lock::Counter(key.clone());
-            if impatient && !database.try_lock(self.open(), &lock) {
-                continue;
-            }
-            self.lock(lock).await?;
-            // It may be another by now, or gone.
-            if let Some(row) = self.counter(key) {
-                rows.push((key.clone(), row.state));
+            let patience = self.open().patience();
+            // A row that is gone is not waited for, even if there is another of its key by now.
+            while let Some(Counter { row, state, .. }) = self.counter(key)
+                && row == seen
+            {
+                if database.try_lock(self.open(), &lock) {
+                    rows.push((key.clone(), state));
+                    break;
+                }
+                if impatient {
+                    break;
+                }
+                database.wait_for(self.open(), &lock, patience).await?;
             }
         }
         Ok(rows)
@@ -210,8 +218,7 @@ impl Session {
             self.open().records.insert(id, Some(Record { fingerprint, body, expires_at }));
         }
         let (runs, sequences) = (parameters.ints(), parameters.ints());
-        for ((run, sequence), expires_at) in
-            runs.into_iter().zip(sequences).zip(parameters.ints())
+        for ((run, sequence), expires_at) in runs.into_iter().zip(sequences).zip(parameters.ints())
         {
             self.lock(Lock::Refund(run, sequence)).await?;
             if self.database.state().tables.refunds.contains_key(&(run, sequence)) {
@@ -230,7 +237,7 @@ impl Session {
     ) -> Sql<()> {
         for ((key, state), expires_at) in keys.into_iter().zip(states).zip(expiries) {
             self.lock(Lock::Counter(key.clone())).await?;
-            self.put(key, Some(Counter { state, expires_at }));
+            self.put(key, state, expires_at);
         }
         Ok(())
     }
@@ -247,8 +254,7 @@ impl Session {
         let begun = database.state().history.steps.len();
         let (keys, known) = (parameters.byte_arrays(), parameters.byte_arrays());
         let (states, expiries) = (parameters.byte_arrays(), parameters.ints());
-        let (epoch, now, behind) =
-            (parameters.int(), parameters.int(), parameters.optional_int());
+        let (epoch, now, behind) = (parameters.int(), parameters.int(), parameters.optional_int());
         let clock = database.clock();
         if behind.is_some_and(|behind| clock < now || clock - now > behind) {
             return Ok(None);
@@ -304,7 +310,7 @@ impl Session {
                 if !row.state.is_empty() {
                     latest = latest.max(Some(row.expires_at));
                 }
-                self.put(key, None);
+                self.remove(key);
             }
         }
         pause(&database).await;
@@ -363,10 +369,17 @@ impl Session {
         }
     }
 
-    fn put(&mut self, key: Key, row: Option<Counter>) {
+    fn put(&mut self, key: Key, state: Vec<u8>, expires_at: i64) {
         let database = self.database.clone();
         database.changes(self.open(), &Lock::Counter(key.clone()));
-        self.open().counters.insert(key, row);
+        let row = self.counter(&key).map_or_else(|| database.new_row(), |before| before.row);
+        self.open().counters.insert(key, Some(Counter { row, state, expires_at }));
+    }
+
+    fn remove(&mut self, key: Key) {
+        let database = self.database.clone();
+        database.changes(self.open(), &Lock::Counter(key.clone()));
+        self.open().counters.insert(key, None);
     }
 }
 

@@ -279,13 +279,18 @@ impl<'a> Judge<'a> {
 impl Played {
     /// The key itself, and whose it is.
     fn key(&self, key: &Key) -> Option<(&Key, (usize, usize))> {
-        let mut all = self.keys.iter().flat_map(|(whose, keys)| keys.iter().map(|key| (key, *whose)));
+        let mut all =
+            self.keys.iter().flat_map(|(whose, keys)| keys.iter().map(|key| (key, *whose)));
         all.find(|(own, _)| *own == key)
     }
 }
 
 /// Those that were there at some time from one step to another.
-fn between<T>(versions: &[(usize, T)], from: usize, to: usize) -> impl Iterator<Item = &(usize, T)> {
+fn between<T>(
+    versions: &[(usize, T)],
+    from: usize,
+    to: usize,
+) -> impl Iterator<Item = &(usize, T)> {
     let first = versions.partition_point(|(step, _)| *step <= from).saturating_sub(1);
     // Of several of one step, all.
     let first = versions[..=first.min(versions.len().saturating_sub(1))]

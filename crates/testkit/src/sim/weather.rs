@@ -75,7 +75,12 @@ impl Weather {
             ]));
         }
         if happens(self.cuts, dice) {
-            return dice.pick(&[Fate::CutBefore, Fate::CutAfter, Fate::CutAfter, Fate::SilentAfter]);
+            return dice.pick(&[
+                Fate::CutBefore,
+                Fate::CutAfter,
+                Fate::CutAfter,
+                Fate::SilentAfter,
+            ]);
         }
         Fate::Fine
     }
