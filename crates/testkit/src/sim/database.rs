@@ -330,6 +330,11 @@ impl Database {
         if woken { Ok(()) } else { Err(LockTimeout) }
     }
 
+    /// What it waited for, it was told not to.
+    pub(super) fn stop_waiting(&self, transaction: &Transaction) {
+        self.state().waits.remove(&transaction.id);
+    }
+
     pub(super) fn roll_back(&self, transaction: &Transaction) {
         self.release(&mut self.state(), transaction.id);
     }
@@ -428,7 +433,10 @@ impl State {
         for _ in 0..self.waits.len() {
             match self.waits.get(&at) {
                 Some(next) if *next == from => {
-                    self.is_impossible("two transactions wait for each other".into());
+                    let waits: Vec<_> = self.waits.iter().collect();
+                    let locks = &self.locks;
+                    let what = format!("transactions wait for each other: {waits:?} for {locks:?}");
+                    self.is_impossible(what);
                     return;
                 }
                 Some(next) => at = *next,
