@@ -5,6 +5,8 @@
 //! waits, and may be passed by another who waits as long. Deliberately absent: anything the store
 //! does not use, and any logic of decisions.
 
+mod locks;
+
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -15,6 +17,9 @@ use tokio::time::Instant as Stopwatch;
 use super::history::{Change, Commit, Event, History, Key, Step, Terms};
 use super::weather::Weather;
 use crate::soak::dice::Dice;
+
+use locks::Held;
+pub(super) use locks::{Lock, LockTimeout};
 
 /// When every simulation begins, by the database's clock: in 2026.
 const BEGINNING_MICROS: i64 = 1_780_000_000_000_000;
@@ -57,7 +62,7 @@ pub(super) struct Tables {
     pub(super) records: BTreeMap<Vec<u8>, Record>,
     pub(super) gate: Gate,
     pub(super) policies: BTreeMap<(String, i64), PolicyRow>,
-    pub(super) overrides: BTreeMap<(String, String, Vec<u8>), OverrideRow>,
+    pub(super) overrides: BTreeMap<OverrideId, OverrideRow>,
     pub(super) secret: Vec<u8>,
 }
 
@@ -89,30 +94,15 @@ pub(super) struct PolicyRow {
     pub(super) created_at: i64,
 }
 
+/// Policy, limit and the values counted by.
+pub(super) type OverrideId = (String, String, Vec<u8>);
+
 #[derive(Clone, Debug)]
 pub(super) struct OverrideRow {
     pub(super) subject: String,
     pub(super) max: i64,
     pub(super) created_by: String,
     pub(super) created_at: i64,
-}
-
-/// What can be locked.
-#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub(super) enum Lock {
-    Advisory(i64),
-    Counter(Key),
-    Gate,
-    Named(String),
-    Record(Vec<u8>),
-    Refund(i64, i64),
-}
-
-#[derive(Clone, Copy, Debug)]
-struct Held {
-    by: u64,
-    /// There is an uncommitted change under it.
-    changes: bool,
 }
 
 /// A transaction under way: what it holds, and what it would change.
@@ -124,7 +114,7 @@ pub(super) struct Transaction {
     pub(super) records: BTreeMap<Vec<u8>, Option<Record>>,
     pub(super) gate: Option<Gate>,
     pub(super) policies: Vec<((String, i64), PolicyRow)>,
-    pub(super) overrides: Vec<((String, String, Vec<u8>), Option<OverrideRow>)>,
+    pub(super) overrides: Vec<(OverrideId, Option<OverrideRow>)>,
     pub(super) basis: Option<super::history::Basis>,
     /// How long it waits for a lock.
     pub(super) lock_timeout: Option<Duration>,
@@ -133,10 +123,6 @@ pub(super) struct Transaction {
     /// What it sees if it sees one moment only.
     pub(super) snapshot: Option<Box<Tables>>,
 }
-
-/// Why a lock was not granted.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct LockTimeout;
 
 impl Database {
     pub(super) fn new(seed: u64, weather: Weather) -> Arc<Self> {
@@ -268,87 +254,8 @@ impl Database {
         }
     }
 
-    /// Takes it unless somebody else holds it.
-    pub(super) fn try_lock(&self, transaction: &Transaction, lock: &Lock) -> bool {
-        let mut state = self.state();
-        let held = state.locks.entry(lock.clone());
-        held.or_insert(Held { by: transaction.id, changes: false }).by == transaction.id
-    }
-
-    /// Takes it, and waits for it as long as the transaction says.
-    pub(super) async fn lock(
-        &self,
-        transaction: &Transaction,
-        lock: &Lock,
-    ) -> Result<(), LockTimeout> {
-        let patience = transaction.patience();
-        while !self.try_lock(transaction, lock) {
-            self.wait_for(transaction, lock, patience).await?;
-        }
-        Ok(())
-    }
-
-    /// Marks what is locked as changed.
-    pub(super) fn changes(&self, transaction: &Transaction, lock: &Lock) {
-        if let Some(held) = self.state().locks.get_mut(lock) {
-            assert_eq!(held.by, transaction.id, "only what is locked is changed");
-            held.changes = true;
-        }
-    }
-
-    /// Whether somebody else has an uncommitted change under it.
-    pub(super) fn is_changing(&self, transaction: &Transaction, lock: &Lock) -> bool {
-        let state = self.state();
-        state.locks.get(lock).is_some_and(|held| held.by != transaction.id && held.changes)
-    }
-
-    /// Until any transaction ends.
-    pub(super) async fn wait_for(
-        &self,
-        transaction: &Transaction,
-        lock: &Lock,
-        patience: Option<Stopwatch>,
-    ) -> Result<(), LockTimeout> {
-        let ended = {
-            let mut state = self.state();
-            let Some(held) = state.locks.get(lock).copied() else { return Ok(()) };
-            state.waits.insert(transaction.id, held.by);
-            state.look_for_deadlock(transaction.id);
-            let (sender, ended) = oneshot::channel();
-            state.waiting.push(sender);
-            ended
-        };
-        let woken = match patience {
-            Some(until) => tokio::time::timeout_at(until, ended).await.is_ok(),
-            None => {
-                // Only ever woken, or dropped with the whole simulation.
-                let _ = ended.await;
-                true
-            }
-        };
-        self.state().waits.remove(&transaction.id);
-        if woken { Ok(()) } else { Err(LockTimeout) }
-    }
-
-    /// What it waited for, it was told not to.
-    pub(super) fn stop_waiting(&self, transaction: &Transaction) {
-        self.state().waits.remove(&transaction.id);
-    }
-
     pub(super) fn roll_back(&self, transaction: &Transaction) {
         self.release(&mut self.state(), transaction.id);
-    }
-
-    fn release(&self, state: &mut State, id: u64) {
-        state.locks.retain(|_, held| held.by != id);
-        state.waits.remove(&id);
-        let mut waiting = std::mem::take(&mut state.waiting);
-        while !waiting.is_empty() {
-            let next = state.dice.below(waiting.len() as u64);
-            let waiter = waiting.swap_remove(usize::try_from(next).expect("less than a length"));
-            // Whoever stopped waiting needs no wake-up.
-            let _ = waiter.send(());
-        }
     }
 
     /// Makes everything it changed visible, and lets go of its locks.
@@ -414,34 +321,9 @@ impl Database {
     }
 }
 
-impl Transaction {
-    /// Until when it waits for a lock that it asks for now.
-    pub(super) fn patience(&self) -> Option<Stopwatch> {
-        self.lock_timeout.map(|timeout| Stopwatch::now() + timeout)
-    }
-}
-
 impl State {
     pub(super) fn is_impossible(&mut self, what: String) {
         let step = self.history.steps.len();
         self.impossible.get_or_insert((step, what));
-    }
-
-    /// The lock order makes sure that there is none.
-    fn look_for_deadlock(&mut self, from: u64) {
-        let mut at = from;
-        for _ in 0..self.waits.len() {
-            match self.waits.get(&at) {
-                Some(next) if *next == from => {
-                    let waits: Vec<_> = self.waits.iter().collect();
-                    let locks = &self.locks;
-                    let what = format!("transactions wait for each other: {waits:?} for {locks:?}");
-                    self.is_impossible(what);
-                    return;
-                }
-                Some(next) => at = *next,
-                None => return,
-            }
-        }
     }
 }

@@ -123,6 +123,11 @@ fn is_error(answer: &Answer) -> bool {
     matches!(answer.outcome, Outcome::Failed(_))
 }
 
+/// Whether it is asked under an idempotency key.
+fn is_once(what: &What) -> bool {
+    matches!(what, What::Check { once: Some(_), .. } | What::Refund { once: Some(_), .. })
+}
+
 /// Whether a state can still become another by spending. Wrong only if something is given back.
 fn is_within(state: Option<&State>, goal: Option<&State>) -> bool {
     match (state, goal) {
@@ -165,11 +170,11 @@ impl Search<'_, '_> {
                 request.answer.as_ref().map(|answer| &answer.outcome),
                 Some(Outcome::Decided { .. } | Outcome::Refunded(_))
             );
-            // Of those that nobody can tell apart, one is enough.
-            if is_lost && tried.contains(&&request.what) {
-                continue;
-            }
-            if is_lost {
+            // Of those that nobody can tell apart, one is enough. A record tells who made it.
+            if is_lost && !is_once(&request.what) {
+                if tried.contains(&&request.what) {
+                    continue;
+                }
                 tried.push(&request.what);
             }
             let mut next = counts.clone();
@@ -193,12 +198,7 @@ impl Search<'_, '_> {
     fn is_complete(&self, counts: &Counts, path: &Explanation) -> bool {
         let refunds = path.iter().filter(|one| matches!(one.effect, Effect::GaveBack(_))).count();
         let requests = &self.judge.played.history.requests;
-        let once = path.iter().filter(|one| {
-            matches!(
-                requests[one.request].what,
-                What::Check { once: Some(_), .. } | What::Refund { once: Some(_), .. }
-            )
-        });
+        let once = path.iter().filter(|one| is_once(&requests[one.request].what));
         !path.is_empty()
             && refunds == self.commit.refunds.len()
             && once.count() == self.commit.records.len()

@@ -7,7 +7,7 @@ use tokio::sync::Notify;
 
 use super::database::{Database, LockTimeout, Transaction};
 use super::line::{Condition, Plug, ServerEnd};
-use super::weather::Fate;
+use super::weather::{Fate, Fault};
 use super::wire::{Asked, Assembly, Reply, Rows, SqlError, Standing};
 
 pub(super) type Sql<T> = Result<T, SqlError>;
@@ -127,7 +127,10 @@ impl Session {
                 tokio::select! {
                     biased;
                     () = cancelled.notified() => {
-                        Err(super::weather::Fault::Cancelled.error())
+                        if let Some(transaction) = &self.transaction {
+                            self.database.stop_waiting(transaction);
+                        }
+                        Err(Fault::Cancelled.error())
                     }
                     done = self.execute(asked) => done,
                 }
