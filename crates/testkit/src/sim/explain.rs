@@ -17,7 +17,7 @@ const LATEST_MILLIS: u64 = 6000;
 /// Ways tried to explain one commit.
 const MOST_TRIES: usize = 20_000;
 /// Explanations kept of one commit.
-const MOST_FOUND: usize = 16;
+const MOST_FOUND: usize = 64;
 
 /// What one request did.
 #[derive(Clone, Debug)]
@@ -85,7 +85,7 @@ pub(super) fn explain<'a>(
     Ok(search.found)
 }
 
-/// Requests that may have been part of it: first those whose answers say so.
+/// Requests that may have been part of it.
 fn candidates(
     judge: &Judge<'_>,
     step: usize,
@@ -95,7 +95,7 @@ fn candidates(
     let basis = commit.basis.as_ref().expect("only what was decided is explained");
     let requests = judge.played.history.requests.iter().enumerate();
     let steps = &judge.played.history.steps;
-    let (mut certain, mut lost) = (Vec::new(), Vec::new());
+    let mut candidates = Vec::new();
     for (number, request) in requests {
         if Some(request.instance) != commit.instance
             || request.asked >= basis.begun
@@ -107,15 +107,19 @@ fn candidates(
         }
         let answer = request.answer.as_ref().filter(|answer| answer.at > step || is_error(answer));
         match answer.map(|answer| &answer.outcome) {
-            Some(Outcome::Decided { decision, .. }) if decision.allowed() => certain.push(number),
-            Some(Outcome::Refunded(Refunded::Done)) => certain.push(number),
-            Some(Outcome::Failed(kind)) if *kind != StoreErrorKind::Contended => lost.push(number),
-            None if request.answer.is_none() => lost.push(number),
+            Some(Outcome::Decided { decision, .. }) if decision.allowed() => {
+                candidates.push(number)
+            }
+            Some(Outcome::Refunded(Refunded::Done)) => candidates.push(number),
+            Some(Outcome::Failed(kind)) if *kind != StoreErrorKind::Contended => {
+                candidates.push(number)
+            }
+            None if request.answer.is_none() => candidates.push(number),
             None | Some(_) => {}
         }
     }
-    certain.extend(lost);
-    certain
+    // In order of arrival, which is nearly always the order they were decided in.
+    candidates
 }
 
 /// Whoever was told that it failed may be counted later.
@@ -176,6 +180,13 @@ impl Search<'_, '_> {
                     continue;
                 }
                 tried.push(&request.what);
+            }
+            if let What::Refund { of, .. } = request.what
+                && path
+                    .iter()
+                    .any(|one| matches!(one.effect, Effect::GaveBack(given) if given == of))
+            {
+                continue;
             }
             let mut next = counts.clone();
             if let Some((effect, left)) = self.apply(number, &mut next)
