@@ -15,7 +15,7 @@ use super::verdict::{Hypothesis, Judge, cost, decoded, instant, maker, spend_id}
 /// Whatever is counted at all is counted this soon after it was asked.
 const LATEST_MILLIS: u64 = 6000;
 /// Ways tried to explain one commit.
-const MOST_TRIES: usize = 20_000;
+const MOST_TRIES: usize = 100_000;
 /// Explanations kept of one commit.
 const MOST_FOUND: usize = 64;
 
@@ -46,6 +46,7 @@ struct Search<'j, 'a> {
     step: usize,
     commit: &'a Commit,
     basis: &'a Basis,
+    start: Counts,
     goal: Counts,
     candidates: Vec<usize>,
     found: Vec<Explanation>,
@@ -72,6 +73,7 @@ pub(super) fn explain<'a>(
         step,
         commit,
         basis,
+        start: counts.clone(),
         goal,
         candidates: candidates(judge, step, commit, hypothesis),
         found: Vec::new(),
@@ -85,7 +87,7 @@ pub(super) fn explain<'a>(
     Ok(search.found)
 }
 
-/// Requests that may have been part of it.
+/// Requests that may have been part of it: first those whose answers say so.
 fn candidates(
     judge: &Judge<'_>,
     step: usize,
@@ -95,7 +97,7 @@ fn candidates(
     let basis = commit.basis.as_ref().expect("only what was decided is explained");
     let requests = judge.played.history.requests.iter().enumerate();
     let steps = &judge.played.history.steps;
-    let mut candidates = Vec::new();
+    let (mut certain, mut lost) = (Vec::new(), Vec::new());
     for (number, request) in requests {
         if Some(request.instance) != commit.instance
             || request.asked >= basis.begun
@@ -107,19 +109,15 @@ fn candidates(
         }
         let answer = request.answer.as_ref().filter(|answer| answer.at > step || is_error(answer));
         match answer.map(|answer| &answer.outcome) {
-            Some(Outcome::Decided { decision, .. }) if decision.allowed() => {
-                candidates.push(number)
-            }
-            Some(Outcome::Refunded(Refunded::Done)) => candidates.push(number),
-            Some(Outcome::Failed(kind)) if *kind != StoreErrorKind::Contended => {
-                candidates.push(number)
-            }
-            None if request.answer.is_none() => candidates.push(number),
+            Some(Outcome::Decided { decision, .. }) if decision.allowed() => certain.push(number),
+            Some(Outcome::Refunded(Refunded::Done)) => certain.push(number),
+            Some(Outcome::Failed(kind)) if *kind != StoreErrorKind::Contended => lost.push(number),
+            None if request.answer.is_none() => lost.push(number),
             None | Some(_) => {}
         }
     }
-    // In order of arrival, which is nearly always the order they were decided in.
-    candidates
+    certain.extend(lost);
+    certain
 }
 
 /// Whoever was told that it failed may be counted later.
@@ -161,7 +159,7 @@ impl Search<'_, '_> {
             return;
         }
         if self.is_complete(counts, path) {
-            self.found.push(path.clone());
+            self.found.push(self.in_order(path));
             return;
         }
         let mut tried: Vec<&What> = Vec::new();
@@ -197,6 +195,22 @@ impl Search<'_, '_> {
                 path.pop();
             }
         }
+    }
+
+    /// The same in order of arrival, if that explains it too: it is nearly always the order they
+    /// were decided in, and others in the batch saw what was between.
+    fn in_order(&self, path: &Explanation) -> Explanation {
+        let mut numbers: Vec<usize> = path.iter().map(|explained| explained.request).collect();
+        numbers.sort_unstable();
+        let mut counts = self.start.clone();
+        let mut ordered = Explanation::new();
+        for request in numbers {
+            let Some((effect, left)) = self.apply(request, &mut counts) else {
+                return path.clone();
+            };
+            ordered.push(Explained { request, step: self.step, effect, left });
+        }
+        if counts == self.goal { ordered } else { path.clone() }
     }
 
     fn may_lead_there(&self, counts: &Counts) -> bool {
