@@ -19,6 +19,10 @@ const MIGRATE_WITHIN: Duration = Duration::from_secs(60);
 /// So may a change: those of all instances are made one after the other.
 pub(crate) const WITHIN: Duration = Duration::from_secs(5);
 
+/// An instance that vanishes in the middle must not keep what it locked: without a word from its
+/// machine, PostgreSQL would wait for it for hours.
+pub(crate) const ABANDONED: &str = "set local idle_in_transaction_session_timeout = 5000;";
+
 pub(crate) type Sql<T> = Result<T, tokio_postgres::Error>;
 
 /// What a piece of work at the desk may do.
@@ -284,10 +288,11 @@ impl Inner {
     ) -> Sql<T> {
         let begin = match purpose {
             Purpose::Read => "begin isolation level repeatable read read only".to_owned(),
-            Purpose::Work => "begin isolation level read committed".to_owned(),
-            Purpose::Change => self.settings.in_schema(
-                "begin isolation level read committed; select from tollgate.gate for update",
-            ),
+            Purpose::Work => format!("begin isolation level read committed; {ABANDONED}"),
+            Purpose::Change => self.settings.in_schema(&format!(
+                "begin isolation level read committed; {ABANDONED} \
+                 select from tollgate.gate for update",
+            )),
         };
         client.batch_execute(&begin).await?;
         let result = work(client).await?;

@@ -20,16 +20,33 @@ use crate::settings::{Settings, Verify};
 pub(crate) struct Connector {
     client: tokio_postgres::Config,
     tls: MakeRustlsConnect,
+    #[cfg(feature = "simulation")]
+    world: Option<Arc<dyn crate::World>>,
 }
 
 impl Connector {
     pub(crate) fn new(settings: &Settings) -> Result<Self, StoreError> {
         let tls = MakeRustlsConnect::new(tls_config(&settings.verify)?);
-        Ok(Self { client: settings.client.clone(), tls })
+        Ok(Self {
+            client: settings.client.clone(),
+            tls,
+            #[cfg(feature = "simulation")]
+            world: None,
+        })
+    }
+
+    /// Connects through a simulated network instead.
+    #[cfg(feature = "simulation")]
+    pub(crate) fn within(self, world: Arc<dyn crate::World>) -> Self {
+        Self { world: Some(world), ..self }
     }
 
     /// A connection, driven by a task of its own until it is dropped.
     pub(crate) async fn connect(&self, within: Duration) -> Result<Client, StoreError> {
+        #[cfg(feature = "simulation")]
+        if let Some(world) = &self.world {
+            return crate::simulation::connect(&**world, &self.client, within).await;
+        }
         let connecting = self.client.connect(self.tls.clone());
         let (client, connection) = tokio::time::timeout(within, connecting)
             .await
@@ -45,6 +62,10 @@ impl Connector {
 
     /// Asks the server to give up what an abandoned connection is doing.
     pub(crate) fn cancel(&self, token: CancelToken, within: Duration) {
+        #[cfg(feature = "simulation")]
+        if let Some(world) = &self.world {
+            return crate::simulation::cancel(&**world, token);
+        }
         let tls = self.tls.clone();
         tokio::spawn(async move {
             let _ = tokio::time::timeout(within, token.cancel_query(tls)).await;

@@ -16,6 +16,12 @@ pub(crate) struct Engine {
 }
 
 impl Engine {
+    /// On the present runtime, which goes on when it is dropped.
+    #[cfg(feature = "simulation")]
+    pub(crate) fn here() -> Self {
+        Self { handle: Handle::current(), _stop: oneshot::channel().0 }
+    }
+
     pub(crate) fn start() -> Result<Self, StoreError> {
         let failed = |error: std::io::Error| {
             StoreError::new(StoreErrorKind::Unavailable, "the store's thread did not start")

@@ -5,11 +5,12 @@
 //! answered for at once too, so that it does not hold up the others.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant as Stopwatch};
+use std::time::Duration;
 
 use hashbrown::HashMap;
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
+use tokio::time::Instant as Stopwatch;
 use tokio_postgres::Client;
 use tollgate_core::store::{StoreError, StoreErrorKind};
 

@@ -23,6 +23,8 @@ mod refusals;
 mod session;
 mod settings;
 mod shield;
+#[cfg(feature = "simulation")]
+mod simulation;
 mod slots;
 mod sweep;
 mod time;
@@ -44,6 +46,9 @@ pub use migrate::doors;
 pub use neighbour::Neighbour;
 pub use refusals::{Ledger, Raised, Refused, Rule};
 pub use settings::{BadUrl, Settings};
+#[cfg(feature = "simulation")]
+#[doc(hidden)]
+pub use simulation::{Stream, World};
 
 use clerk::Clerk;
 use connect::Connector;
@@ -102,6 +107,25 @@ impl Postgres {
                 .with_source(error)
         })?;
         let connector = Connector::new(&settings)?;
+        Self::start(settings, clock, connector, run, Engine::start).await
+    }
+
+    /// The same with a simulated network, thread and chance: see [`World`].
+    #[cfg(feature = "simulation")]
+    #[doc(hidden)]
+    pub async fn open_in(settings: Settings, world: Arc<dyn World>) -> Result<Self, StoreError> {
+        let run = world.number();
+        let connector = Connector::new(&settings)?.within(world);
+        Self::start(settings, None, connector, run, || Ok(Engine::here())).await
+    }
+
+    async fn start(
+        settings: Settings,
+        clock: Option<Arc<dyn Clock>>,
+        connector: Connector,
+        run: u64,
+        engine: impl FnOnce() -> Result<Engine, StoreError>,
+    ) -> Result<Self, StoreError> {
         let inner = Arc::new(Inner {
             connector,
             statements: Statements::new(&settings),
@@ -116,7 +140,7 @@ impl Postgres {
             settings,
         });
         inner.migrate().await?;
-        let engine = Engine::start()?;
+        let engine = engine()?;
         let lanes = (0..inner.settings.lanes)
             .map(|_| {
                 let (sender, queue) = mpsc::channel(inner.settings.queue);

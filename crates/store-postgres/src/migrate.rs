@@ -9,6 +9,7 @@ use std::collections::BTreeSet;
 use tokio_postgres::Client;
 use tollgate_core::store::{StoreError, StoreErrorKind};
 
+use crate::catalogue::ABANDONED;
 use crate::error::failed;
 use crate::settings::in_schema;
 
@@ -80,7 +81,7 @@ pub fn doors() -> String {
 /// others wait for it.
 pub(crate) async fn migrate(client: &Client, schema: &str) -> Result<(), StoreError> {
     let transaction = format!(
-        "begin isolation level read committed; \
+        "begin isolation level read committed; {ABANDONED} \
          select pg_advisory_xact_lock(hashtextextended('tollgate migrate {schema}', 0)); \
          set local search_path to \"{schema}\", pg_temp; \
          set local client_min_messages to warning;"

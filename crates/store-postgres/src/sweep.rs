@@ -8,6 +8,7 @@ use tokio_postgres::Client;
 use tokio_postgres::types::{ToSql, Type};
 use tollgate_core::store::StoreError;
 
+use crate::catalogue::ABANDONED;
 use crate::error::failed;
 use crate::{Inner, Postgres};
 
@@ -100,12 +101,11 @@ impl Inner {
         client: &Client,
         after: &[u8],
     ) -> Result<Walk, tokio_postgres::Error> {
-        client
-            .batch_execute(
-                "begin isolation level read committed; \
-                 set local lock_timeout = 1000; set local statement_timeout = 5000",
-            )
-            .await?;
+        let begin = format!(
+            "begin isolation level read committed; {ABANDONED} \
+             set local lock_timeout = 1000; set local statement_timeout = 5000"
+        );
+        client.batch_execute(&begin).await?;
         let one_at_a_time = "select pg_try_advisory_xact_lock(hashtextextended($1, 0))";
         let name = format!("tollgate sweep {}", self.settings.schema);
         let ours = self.query(client, one_at_a_time, &[(&name, Type::TEXT)]).await?;

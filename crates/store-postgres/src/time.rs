@@ -6,6 +6,8 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering::Relaxed};
 
+// The runtime's, which a simulation can stop.
+use tokio::time::Instant as Stopwatch;
 use tollgate_core::Instant;
 use tollgate_core::store::Clock;
 
@@ -16,7 +18,7 @@ const TOLERANCE_MICROS: i64 = 250_000;
 pub(crate) struct Time {
     /// Tests say what time it is.
     injected: Option<Arc<dyn Clock>>,
-    started: std::time::Instant,
+    started: Stopwatch,
     /// From the steady clock to the database's.
     offset_micros: AtomicI64,
     /// As last seen: nothing may be decided before it.
@@ -27,7 +29,7 @@ impl Time {
     pub(crate) fn new(injected: Option<Arc<dyn Clock>>) -> Self {
         Self {
             injected,
-            started: std::time::Instant::now(),
+            started: Stopwatch::now(),
             offset_micros: AtomicI64::new(0),
             swept_at_micros: AtomicI64::new(i64::MIN),
         }

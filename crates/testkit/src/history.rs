@@ -34,7 +34,7 @@
 //! whose clock steps back during a history would be accused wrongly.
 
 mod key;
-mod standing;
+pub(crate) mod standing;
 mod versions;
 
 #[cfg(test)]

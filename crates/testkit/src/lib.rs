@@ -26,6 +26,7 @@ pub mod model;
 pub mod puppet;
 pub mod random;
 pub mod servers;
+pub mod sim;
 pub mod soak;
 mod stage;
 

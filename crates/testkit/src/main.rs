@@ -1,10 +1,10 @@
-//! Runs what takes too long for `cargo test`: `testkit kill`, `testkit soak` and `testkit faults`.
+//! Runs what takes too long for `cargo test`: `testkit kill`, `soak`, `faults` and `sim`.
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use testkit::kill::{self, Plan};
-use testkit::{faults, soak};
+use testkit::{faults, sim, soak};
 use tollgate::Durability;
 
 const USAGE: &str = "usage:
@@ -12,6 +12,7 @@ const USAGE: &str = "usage:
   testkit soak [--decisions N] [--instances N] [--kills N] [--seed N] [--server PROGRAM|none]
                [--folder DIR]
   testkit faults [NAME ...] [--server PROGRAM] [--callers N] [--idle N] [--write]
+  testkit sim  [--seed N] [--count N] [--seeds FROM..TO] [--tell yes]
 
 kill: starts a process that checks as fast as it can, kills it N times (200) with SIGKILL at random
 moments, and looks each time whether the file holds what was answered.
@@ -24,7 +25,11 @@ database has made N (10000000) decisions, and looks whether any window ever held
 faults: breaks a real server (the tollgate beside this program), its disk, its database, its network and
 its other clients, one fault after the other (or those named), while N (32) callers ask it over HTTP.
 Prints a table of what they saw, how soon it was over, and whether every count is right. --write puts
-it into docs/reliability.md.";
+it into docs/reliability.md.
+
+sim: simulates instances, traffic, faults and the database in one thread, N (1000) times from seed
+N (1) on, and looks whether every answer was right. A seed is the same history each time; --tell
+prints it.";
 
 /// Where the table of faults is published.
 const RELIABILITY: &str = "docs/reliability.md";
@@ -36,6 +41,7 @@ fn main() -> ExitCode {
         ["kill", options @ ..] => kill(options),
         ["soak", options @ ..] => soak(options),
         ["faults", options @ ..] => faults(options),
+        ["sim", options @ ..] => sim(options),
         // What tests start: to kill it, to be one of several, to make its writes fail.
         ["hammer", file, durability] => kill::hammer(Path::new(file), durability),
         ["soak-child", url, log, part @ ..] => soak::play(url, Path::new(log), part),
@@ -181,4 +187,42 @@ fn faults(options: &[&str]) -> Result<(), String> {
         0 => Ok(()),
         broken => Err(format!("{broken} of {} faults break a promise", outcomes.len())),
     }
+}
+
+fn sim(options: &[&str]) -> Result<(), String> {
+    let (mut first, mut count, mut tell) = (1, None, false);
+    for option in options.chunks(2) {
+        match option {
+            ["--seed", seed] => first = seed.parse().map_err(|_| USAGE)?,
+            ["--count", seeds] => count = Some(seeds.parse().map_err(|_| USAGE)?),
+            ["--seeds", range] => {
+                let (from, to) = range.split_once("..").ok_or(USAGE)?;
+                first = from.parse().map_err(|_| USAGE)?;
+                let to: u64 = to.parse().map_err(|_| USAGE)?;
+                count = Some(to.saturating_sub(first));
+            }
+            ["--tell", "yes"] => tell = true,
+            _ => return Err(USAGE.into()),
+        }
+    }
+    if tell {
+        println!("{}", sim::tell(first));
+    }
+    let alone = options.contains(&"--seed");
+    let count: u64 = count.unwrap_or(if alone { 1 } else { 1000 });
+    let started = std::time::Instant::now();
+    let mut told = started;
+    let mut tally = sim::Tally::default();
+    for seed in first..first.saturating_add(count) {
+        let one = sim::run(seed).map_err(|failure| {
+            format!("{failure}\nafter {} seeds; again: testkit sim --seed {seed}", tally.seeds + 1)
+        })?;
+        tally.add(&one);
+        if told.elapsed().as_secs() >= 5 {
+            told = std::time::Instant::now();
+            eprintln!("{} of {count} seeds, {} s", tally.seeds, started.elapsed().as_secs());
+        }
+    }
+    println!("{tally}, in {} ms: all answers were right", started.elapsed().as_millis());
+    Ok(())
 }

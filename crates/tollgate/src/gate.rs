@@ -68,6 +68,31 @@ impl Tollgate {
 
     async fn start(url: &str, clock: Option<Arc<dyn Clock>>) -> Result<Self, Error> {
         let store = store::open(url, clock.clone()).await?;
+        Self::on(store, clock).await
+    }
+
+    /// On PostgreSQL, in a simulated world: for testkit.
+    #[cfg(feature = "simulation")]
+    #[doc(hidden)]
+    pub async fn open_in(
+        url: &str,
+        world: Arc<dyn tollgate_store_postgres::World>,
+    ) -> Result<Self, Error> {
+        Self::on(store::open_in(url, world).await?, None).await
+    }
+
+    /// What a subject counts under, limit by limit: for testkit.
+    #[cfg(feature = "simulation")]
+    #[doc(hidden)]
+    pub fn keys_of(&self, policy: &str, subject: Attributes<'_>) -> Result<Vec<Vec<u8>>, Error> {
+        let policy = self.policy(policy)?;
+        let mut keys = crate::compiled::Keys::new();
+        policy.write_keys(subject, &self.shared.privacy, &mut keys)?;
+        let limits = policy.policy().limits().len();
+        Ok((0..limits).map(|position| keys.get(position).to_vec()).collect())
+    }
+
+    async fn on(store: Store, clock: Option<Arc<dyn Clock>>) -> Result<Self, Error> {
         let clock = clock.unwrap_or_else(|| Arc::new(SystemClock));
         let catalogue = store.catalogue().await?;
         let signer = Keyed::derive(&catalogue.secret, "receipt");

@@ -1,8 +1,8 @@
 //! Requests under an idempotency key: decided once, then replayed.
 
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Instant as Stopwatch;
 
+use tokio::time::Instant as Stopwatch;
 use tollgate_core::store::{Checked, Once, OnceKey, Record, Refunded};
 use tollgate_core::{Cost, Intent, Span};
 

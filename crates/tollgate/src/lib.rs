@@ -73,6 +73,9 @@ pub use tollgate_core::store::{
 pub use tollgate_core::{Decision, Instant, LimitReport, Outcome, Span, Standing, Verdict};
 pub use tollgate_store_embedded::SystemClock;
 pub use tollgate_store_postgres::{Neighbour as PostgresNeighbour, doors as sql_doors};
+#[cfg(feature = "simulation")]
+#[doc(hidden)]
+pub use tollgate_store_postgres::{Stream as SimulatedStream, World as SimulatedWorld};
 
 /// The page about the tower layer, whose code is run with the others.
 #[cfg(all(doctest, feature = "tower"))]

@@ -5,8 +5,9 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
-use std::time::{Duration, Instant as Stopwatch};
+use std::time::Duration;
 
+use tokio::time::Instant as Stopwatch;
 use tollgate_core::Intent;
 use tollgate_core::store::{Checked, StoreError, StoreErrorKind};
 

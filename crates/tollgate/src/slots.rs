@@ -1,7 +1,7 @@
 //! Schedules: a slot for every event.
 
 use std::sync::Arc;
-use std::time::Instant as Stopwatch;
+use tokio::time::Instant as Stopwatch;
 
 use serde_json::{Map, Value, json};
 use tollgate_core::schedule::Plan;

@@ -61,6 +61,17 @@ pub fn sqlite_path(url: &str) -> Option<&str> {
     Some(path.strip_prefix("//").unwrap_or(path))
 }
 
+/// On PostgreSQL, in a simulated world.
+#[cfg(feature = "simulation")]
+pub(crate) async fn open_in(
+    url: &str,
+    world: Arc<dyn tollgate_store_postgres::World>,
+) -> Result<Store, Error> {
+    let settings = Settings::parse(url).map_err(|BadUrl(why)| Error::BadStoreUrl(why))?;
+    let store = Postgres::open_in(settings, world).await?;
+    Ok(Store::Postgres(Box::new(store), Handle::current()))
+}
+
 /// A store's URL as it may be shown: without what only its owner may know.
 pub fn shown_url(url: &str) -> String {
     let Some((scheme, rest)) = url.split_once("://") else { return url.to_owned() };

@@ -10,7 +10,7 @@ const FINE: i128 = 1 << 32;
 
 /// Which way to err where a promise leaves room.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Side {
+pub(crate) enum Side {
     /// Never more than the store counts.
     Least,
     /// Never less than the store counts.
@@ -19,7 +19,7 @@ pub(super) enum Side {
 
 /// What one key holds at the latest instant it was told of. Instants come in order.
 #[derive(Debug)]
-pub(super) struct Standing {
+pub(crate) struct Standing {
     rule: Rule,
     side: Side,
     spends: Vec<Spend>,
@@ -41,12 +41,12 @@ struct Spend {
 }
 
 impl Standing {
-    pub(super) fn new(rule: Rule, side: Side) -> Self {
+    pub(crate) fn new(rule: Rule, side: Side) -> Self {
         Self { rule, side, spends: Vec::new(), first: 0, sum: 0, doubt: 0 }
     }
 
     /// So many units may have been counted at any moment, each at one of these terms.
-    pub(super) fn doubt(&mut self, units: u64, terms: impl Iterator<Item = Terms>) {
+    pub(crate) fn doubt(&mut self, units: u64, terms: impl Iterator<Item = Terms>) {
         match self.rule {
             Rule::Fixed { .. } | Rule::Sliding { .. } => self.sum += units,
             Rule::Bucket { per } => {
@@ -57,7 +57,7 @@ impl Standing {
     }
 
     /// Counts `cost` at `at`.
-    pub(super) fn spend(&mut self, at: i64, cost: u64, terms: Terms) {
+    pub(crate) fn spend(&mut self, at: i64, cost: u64, terms: Terms) {
         self.leave(at);
         let adds = match self.rule {
             Rule::Bucket { per } => unit_fine(per, terms, self.side) * i128::from(cost),
@@ -69,7 +69,7 @@ impl Standing {
     }
 
     /// Takes the `number`th spend back, as if it had never been.
-    pub(super) fn give_back(&mut self, number: usize) {
+    pub(crate) fn give_back(&mut self, number: usize) {
         let cost = std::mem::take(&mut self.spends[number].cost);
         self.spends[number].adds = 0;
         if number >= self.first {
@@ -85,7 +85,7 @@ impl Standing {
     }
 
     /// Units that count at `at`, in the measure of these terms.
-    pub(super) fn held(&mut self, at: i64, terms: Terms) -> u64 {
+    pub(crate) fn held(&mut self, at: i64, terms: Terms) -> u64 {
         self.leave(at);
         let Rule::Bucket { per } = self.rule else { return self.sum };
         let owed = self.full_at_after(self.spends.len()).max(fine(at)) - fine(at) + self.doubt;
