@@ -140,7 +140,7 @@ fn is_within(state: Option<&State>, goal: Option<&State>) -> bool {
         }
         (Some(State::Sliding(state)), Some(State::Sliding(goal))) => {
             let total = |counted: &[Counted]| counted.iter().map(|one| one.count).sum::<u64>();
-            state.latest < goal.latest || total(&state.buckets()) <= total(&goal.buckets())
+            state.latest < goal.latest || total(state.buckets()) <= total(goal.buckets())
         }
         (Some(state), Some(goal)) => match (state.as_bucket(), goal.as_bucket()) {
             (Some(state), Some(goal)) => state.tat <= goal.tat,
