@@ -19,6 +19,14 @@ const BETWEEN_STEPS: Duration = Duration::from_millis(50);
 /// Between walks, and between tries to be the one who sweeps.
 const BETWEEN_WALKS: Duration = Duration::from_secs(5);
 
+/// Exact while there are few; of many, what the database believes since it last analysed them.
+const COUNT_KEYS: &str = "select case when few.keys < $1 then few.keys \
+         else greatest(few.keys, all_keys.reltuples::bigint) end \
+     from (select count(*) as keys from (select from tollgate.counter limit $1) as k) as few, \
+         pg_class all_keys \
+     where all_keys.oid = 'tollgate.counter'::regclass";
+const FEW_KEYS: i64 = 10_000;
+
 /// Slots whose policy's retention is over, their cancels and their windows.
 const REMOVE_OLD_SLOTS: [&str; 3] = [
     "delete from tollgate.slot where event_id in ( \
@@ -110,6 +118,8 @@ impl Inner {
         let name = format!("tollgate sweep {}", self.settings.schema);
         let ours = self.query(client, one_at_a_time, &[(&name, Type::TEXT)]).await?;
         if !ours.first().is_some_and(|row| row.get(0)) {
+            // Who does not sweep is asked for its metrics all the same.
+            self.count_keys(client).await?;
             client.batch_execute("rollback").await?;
             return Ok(Walk::NotOurs);
         }
@@ -118,17 +128,28 @@ impl Inner {
             (&ROWS_PER_STEP, Type::INT4),
             (&self.time.to_sweep_by(), Type::INT8),
         ];
-        let sql = "select last_key, swept_at, keys from tollgate.sweep_step($1, $2, $3)";
+        let sql = "select last_key, swept_at from tollgate.sweep_step($1, $2, $3)";
         let rows = self.query(client, sql, &parameters).await?;
         let old: [(&(dyn ToSql + Sync), Type); 2] =
             [(&self.time.now().as_micros(), Type::INT8), (&ROWS_PER_STEP, Type::INT4)];
         for sql in REMOVE_OLD_SLOTS {
             self.query(client, sql, &old).await?;
         }
+        let next: Option<Vec<u8>> = rows.first().and_then(|row| row.get(0));
+        if next.is_none() {
+            self.count_keys(client).await?;
+        }
         client.batch_execute("commit").await?;
-        let Some(row) = rows.first() else { return Ok(Walk::Done) };
-        self.time.raise_swept_at(row.get(1));
-        self.keys.store(row.get::<_, i64>(2).max(0).cast_unsigned(), Relaxed);
-        Ok(row.get::<_, Option<Vec<u8>>>(0).map_or(Walk::Done, Walk::After))
+        if let Some(row) = rows.first() {
+            self.time.raise_swept_at(row.get(1));
+        }
+        Ok(next.map_or(Walk::Done, Walk::After))
+    }
+
+    async fn count_keys(&self, client: &Client) -> Result<(), tokio_postgres::Error> {
+        let rows = self.query(client, COUNT_KEYS, &[(&FEW_KEYS, Type::INT8)]).await?;
+        let keys = rows.first().map_or(0, |row| row.get::<_, i64>(0));
+        self.keys.store(keys.max(0).cast_unsigned(), Relaxed);
+        Ok(())
     }
 }

@@ -66,6 +66,20 @@ async fn a_refusal_and_a_peek_write_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_few_keys_are_counted_without_waiting_for_the_database_to_analyse() {
+    let ground = open("").await;
+    ground.apply(r#"{ name = "user", max = 3, per = "1h", by = ["user"] }"#).await;
+    for user in ["ada", "bob", "carol", "ada"] {
+        assert!(ground.allowed(user).await);
+    }
+    ground.gate.sweep().await.unwrap();
+    assert_eq!(ground.gate.stats().keys, 3);
+    ground.clock.advance(Span::from_secs(7_200));
+    ground.gate.sweep().await.unwrap();
+    assert_eq!(ground.gate.stats().keys, 0);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_hot_key_is_updated_in_place() {
     let ground = open("").await;
     ground
