@@ -85,7 +85,7 @@ impl Inner {
             self.stats.batch(requests.len() as u64);
             known.epoch = reading.epoch;
             known.remember(&batch);
-            self.remember(requests, &answers, &batch, Sighting { now: reading.now, sent_micros });
+            self.remember(requests, &answers, &batch, Sighting { clock: reading.clock, sent_micros });
             return Ok((answers, batch.held_keys().map(<[u8]>::to_vec).collect()));
         }
         Err(Failure::Locked)
@@ -105,7 +105,8 @@ impl Inner {
         if !batch.recalled(known) {
             return Ok(None);
         }
-        let reading = Reading { now: self.time.now(), epoch: known.epoch };
+        let now = self.time.now();
+        let reading = Reading { now, clock: now, epoch: known.epoch };
         let answers = batch.settle(attempt.backs, reading, || self.next_spend_id());
         let changes = batch.changes();
         if !answers.iter().all(is_allowed) || changes.keys.len() < batch.keys_to_lock().len() {
@@ -116,7 +117,7 @@ impl Inner {
         let committed = self.statements.commit_known(attempt.client, &states, &changes, guess);
         match self.in_time(committed).await {
             Ok(Ok(Some(database_micros))) => {
-                self.time.read(database_micros, i64::MIN);
+                self.time.read(database_micros);
                 known.trust.was_right();
                 known.remember(&batch);
                 self.stats.batch(attempt.requests.len() as u64);
@@ -166,7 +167,8 @@ impl Inner {
         if !batch.found(rows, pairs("read_keys", "read_states"), impatient) {
             return None;
         }
-        let now = self.time.read(row.get("now_micros"), row.get("swept_at"));
+        let clock = self.time.read(row.get("now_micros"));
+        let now = self.time.not_before(clock, row.get("swept_at"));
         let expiries: Vec<i64> = row.get::<_, Option<_>>("expiries").unwrap_or_default();
         let bodies: Vec<&[u8]> = row.get::<_, Option<_>>("bodies").unwrap_or_default();
         for (((id, fingerprint), body), expires_at) in
@@ -183,7 +185,7 @@ impl Inner {
             let (run, sequence) = (run.cast_unsigned(), sequence.cast_unsigned());
             batch.found_refund(SpendId { run, sequence });
         }
-        Some(Reading { now, epoch: row.get::<_, i64>("epoch").cast_unsigned() })
+        Some(Reading { now, clock, epoch: row.get::<_, i64>("epoch").cast_unsigned() })
     }
 
     fn forget_shielded(&self, batch: &Batch<'_>) {

@@ -52,7 +52,10 @@ enum Found {
 /// What is read once all locks are held.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Reading {
+    /// What to decide by.
     pub(crate) now: Instant,
+    /// What the clock showed: less than `now` while a sweep has been further.
+    pub(crate) clock: Instant,
     pub(crate) epoch: u64,
 }
 

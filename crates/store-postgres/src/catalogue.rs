@@ -327,7 +327,7 @@ impl Inner {
                    from tollgate.gate";
         let rows = self.query(client, sql, &[]).await?;
         let Some(row) = rows.first() else { return Ok(0) };
-        self.time.read(row.get(2), row.get(1));
+        self.time.not_before(self.time.read(row.get(2)), row.get(1));
         Ok(row.get::<_, i64>(0).cast_unsigned())
     }
 

@@ -159,8 +159,9 @@ impl Postgres {
     /// Decides. An allowed answer comes after it is committed.
     pub async fn check(&self, ask: &Ask<'_>) -> Result<Checked<Decided>, StoreError> {
         if ask.intent == Intent::Spend && self.inner.settings.shield {
-            let now = self.inner.time.steady_micros();
-            if let Some(decision) = self.inner.shield.repeat(ask, now) {
+            let time = &self.inner.time;
+            let repeated = self.inner.shield.repeat(ask, time.steady_micros(), time.swept_at());
+            if let Some(decision) = repeated {
                 self.inner.stats.shielded();
                 return Ok(Checked::Decided(Decided { decision, spent: None }));
             }

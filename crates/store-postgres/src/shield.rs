@@ -34,8 +34,8 @@ struct Remembered {
 /// When a state was seen.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Sighting {
-    /// What the store's clock showed.
-    pub(crate) now: Instant,
+    /// What the database's clock showed.
+    pub(crate) clock: Instant,
     /// On the steady clock, from before the request was sent: so it is never thought younger than
     /// it is.
     pub(crate) sent_micros: i64,
@@ -68,18 +68,24 @@ impl Shield {
         }
     }
 
-    /// The refusal that the database would give now, if enough is remembered to know.
-    pub(crate) fn repeat(&self, ask: &Ask<'_>, steady_micros: i64) -> Option<Decision> {
+    /// The refusal that the database would give now, if enough is remembered to know. Nothing is
+    /// decided before `swept_at`: until the clock is there, time stands still.
+    pub(crate) fn repeat(
+        &self,
+        ask: &Ask<'_>,
+        steady_micros: i64,
+        swept_at: Instant,
+    ) -> Option<Decision> {
         let mut states = Copies(SmallVec::new());
-        let mut now = Instant::MIN;
+        let mut now = swept_at;
         for keyed in ask.claims {
             let shard = self.shard(keyed.key).read();
             let found = shard.get(keyed.key)?;
-            let Sighting { now: then, sent_micros } = found.sighting;
+            let Sighting { clock, sent_micros } = found.sighting;
             if !found.sighting.is_fresh(steady_micros) {
                 return None;
             }
-            now = now.max(then.plus_micros(steady_micros - sent_micros));
+            now = now.max(clock.plus_micros(steady_micros - sent_micros));
             states.0.push(found.state.clone());
         }
         let decision = decide(ask.claims, &mut states, Intent::Peek, ask.cost, now);

@@ -158,7 +158,7 @@ impl Inner {
         let rows = self.query(client, sql, &at).await?;
         let mut now = self.time.now();
         if let Some(row) = rows.first() {
-            now = self.time.read(row.get(1), row.get(2));
+            now = self.time.not_before(self.time.read(row.get(1)), row.get(2));
             let mut state = match decode(row.get(0)) {
                 Ok(state) => state,
                 Err(error) => return Ok(Err(error)),

@@ -43,17 +43,26 @@ impl Time {
         }
     }
 
-    /// The database's clock was just read. What to decide by.
-    pub(crate) fn read(&self, database_micros: i64, swept_at_micros: i64) -> Instant {
-        self.raise_swept_at(swept_at_micros);
-        let micros = match &self.injected {
-            Some(clock) => clock.now().as_micros(),
+    /// The database's clock was just read. What it is by that.
+    pub(crate) fn read(&self, database_micros: i64) -> Instant {
+        match &self.injected {
+            Some(clock) => clock.now(),
             None => {
                 self.offset_micros.store(database_micros - self.steady_micros(), Relaxed);
-                database_micros
+                Instant::from_micros(database_micros)
             }
-        };
-        Instant::from_micros(micros.max(swept_at_micros))
+        }
+    }
+
+    /// What to decide by when the clock shows this, and this is how far a sweep has been.
+    pub(crate) fn not_before(&self, clock: Instant, swept_at_micros: i64) -> Instant {
+        self.raise_swept_at(swept_at_micros);
+        clock.max(Instant::from_micros(swept_at_micros))
+    }
+
+    /// How far a sweep has been, as far as is known here.
+    pub(crate) fn swept_at(&self) -> Instant {
+        Instant::from_micros(self.swept_at_micros.load(Relaxed))
     }
 
     pub(crate) fn raise_swept_at(&self, micros: i64) {
@@ -66,7 +75,7 @@ impl Time {
             Some(clock) => clock.now().as_micros(),
             None => self.steady_micros().saturating_add(self.offset_micros.load(Relaxed)),
         };
-        Instant::from_micros(micros.max(self.swept_at_micros.load(Relaxed)))
+        Instant::from_micros(micros).max(self.swept_at())
     }
 
     /// How far [`Time::now`] may be behind the database's clock for a decision to be made by it; it

@@ -153,3 +153,23 @@ async fn a_request_under_an_idempotency_key_goes_past_the_shield() {
     asked = ground.gate.check_once(key, "p", ADA, 1, |_| vec![1]).await.unwrap();
     assert!(matches!(&asked, OnceAnswer::Fresh(answer) if answer.allowed()));
 }
+
+/// What was swept holds time still until the clock has come there again.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_repeated_refusal_is_not_ahead_of_a_clock_that_was_set_back() {
+    let ground = open("").await;
+    let gone = ground.gate.check("p", &[("user", "bob"), ("ip", "192.0.2.2")], 1).await.unwrap();
+    assert_eq!(ground.gate.refund(&gone.receipt.unwrap()).await.unwrap(), Refunded::Done);
+    exhaust(&ground.gate).await;
+    ground.clock.advance(Span::from_secs(1));
+    ground.gate.sweep().await.unwrap();
+    ground.clock.step_back(Span::from_secs(2));
+    let held = ground.gate.now();
+    assert!(held > ground.clock.now(), "bob's key is gone, and with it all time before");
+    for _ in 0..2 {
+        let refused = ground.gate.check("p", ADA, 1).await.unwrap().decision;
+        assert_eq!((refused.allowed(), refused.decided_at), (false, held));
+        ground.clock.advance(Span::from_micros(400_000).unwrap());
+    }
+    assert_eq!(ground.shielded(), 1, "the second one");
+}

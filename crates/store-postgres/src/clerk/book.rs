@@ -85,7 +85,7 @@ impl Inner {
             per: locked.get(0),
             revision: locked.get(1),
             epoch: reading.get::<_, i64>(1).cast_unsigned(),
-            now: self.time.read(reading.get(0), reading.get(2)),
+            now: self.time.not_before(self.time.read(reading.get(0)), reading.get(2)),
             windows: windows.iter().map(window_row).collect::<Result<_, _>>()?,
             known: known.collect(),
         })

@@ -39,7 +39,7 @@ impl Inner {
         };
         match kept {
             Some(database_micros) => {
-                self.time.read(database_micros, i64::MIN);
+                self.time.read(database_micros);
                 book.revision += 1;
                 book.trust.was_right();
                 Ok(Some(assigned.answers))

@@ -23,7 +23,9 @@ pub(super) async fn migrate(client: &Client, schema: &str) -> Result<(), MailErr
     let run = async {
         client
             .batch_execute(&format!(
+                // One that vanishes in between must not keep the others from starting.
                 "begin isolation level read committed; \
+                 set local idle_in_transaction_session_timeout = 5000; \
                  select pg_advisory_xact_lock(hashtextextended('tollgate mail migrate {schema}', 0)); \
                  set local client_min_messages to warning; \
                  create table if not exists \"{schema}\".mail_migration ( \
