@@ -53,7 +53,7 @@ fn give_back(receipt: &Receipt) {
     let tat = FineInstant::from_instant(later);
     let states = [
         State::Fixed(Fixed { ends_at: later, count: 3 }),
-        State::Sliding(Box::new(Sliding { lifetime, latest: at, buckets: vec![counted] })),
+        State::Sliding(Box::new(Sliding::new(lifetime, at, vec![counted]))),
         Bucket { tat, latest: at, refunded: 0 }.into(),
         Bucket { tat, latest: at, refunded: u128::MAX }.into(),
     ];

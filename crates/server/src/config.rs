@@ -135,14 +135,26 @@ impl Config {
     }
 }
 
-/// What is wrong, and on which line. Not the line itself, which may hold a secret: this ends in logs.
+/// What is wrong, on which line, and with which key. Not the line itself, which may hold a secret:
+/// this ends in logs.
 fn placed(text: &str, error: &toml::de::Error) -> String {
-    let before = error.span().and_then(|span| text.get(..span.start));
     let message = error.message();
-    match before {
-        Some(before) => format!("line {}: {message}", before.matches('\n').count() + 1),
-        None => message.to_owned(),
+    let Some(before) = error.span().and_then(|span| text.get(..span.start)) else {
+        return message.to_owned();
+    };
+    let line = before.matches('\n').count() + 1;
+    match key_of_value_after(before) {
+        Some(key) => format!("line {line}: {key} {message}"),
+        None => format!("line {line}: {message}"),
     }
+}
+
+/// The key, if what follows is its value.
+fn key_of_value_after(before: &str) -> Option<&str> {
+    let before = before.trim_end_matches([' ', '\t']).strip_suffix('=')?.trim_end();
+    let is_bare = |character: char| character.is_ascii_alphanumeric() || "_-.".contains(character);
+    let key = &before[before.trim_end_matches(is_bare).len()..];
+    (!key.is_empty()).then_some(key)
 }
 
 #[cfg(test)]
@@ -159,6 +171,18 @@ mod tests {
         ] {
             let BadConfig(why) = Config::parse(text).unwrap_err();
             assert!(why.contains("line 3") && !why.contains("sesame"), "{why}");
+        }
+    }
+
+    #[test]
+    fn a_bad_value_is_named_by_its_key() {
+        for (text, named) in [
+            ("[server]\nmax_connections = 0", "line 2: max_connections must be"),
+            ("[alerts]\nrules = [{ name = \"a\", refusals = 0 }]", "line 2: refusals must be"),
+            ("[server]\nlisten=7", "line 2: listen invalid type"),
+        ] {
+            let BadConfig(why) = Config::parse(text).unwrap_err();
+            assert!(why.starts_with(named), "{why}");
         }
     }
 

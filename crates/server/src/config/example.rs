@@ -38,6 +38,7 @@ fn as_it_is_it_says_only_the_defaults() {
 #[test]
 fn uncommented_it_says_the_same_but_where_there_is_no_default() {
     let (mut config, _) = Config::parse(&uncommented()).unwrap();
+    assert!(config.server.tls_cert.take().is_some() && config.server.tls_key.take().is_some());
     let default = Config::default();
     assert_eq!(format!("{:?}", config.server), format!("{:?}", default.server));
     assert_eq!(format!("{:?}", config.store), format!("{:?}", default.store));

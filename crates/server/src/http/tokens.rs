@@ -68,7 +68,7 @@ pub(crate) async fn list(State(app): State<Arc<App>>) -> Json<TokenList> {
         (status = 200, body = schema::Deleted),
         (status = 409, description = "It is the last admin's", body = schema::Problem,
             content_type = "application/problem+json"),
-        schema::NotFound, schema::StoreDown, schema::NoAccess))]
+        schema::BadInput, schema::NotFound, schema::StoreDown, schema::NoAccess))]
 pub(crate) async fn delete(
     State(app): State<Arc<App>>,
     Path(id): Path<String>,

@@ -73,8 +73,8 @@ fn make_token(server: &Server, scope: &str) -> String {
     reply.json()["token"].as_str().unwrap().to_owned()
 }
 
-/// Tokens that are genuine elsewhere: a tenant's, one that was replaced, and an API key.
-pub(crate) fn strangers(server: &Server) -> Vec<String> {
+/// Tokens of mail: a tenant's that was replaced, the one that replaced it, and an API key.
+pub(crate) fn strangers(server: &Server) -> Vec<(&'static str, String)> {
     let send = |call: Call| server.send(call.token(ADMIN)).json();
     send(Call::post("/tenant", &json!({ "id": "stranger" })));
     send(Call::post("/account", &account_body("stranger", "main", CLOSED_PORT)));
@@ -84,7 +84,8 @@ pub(crate) fn strangers(server: &Server) -> Vec<String> {
     };
     let body = json!({ "tenant_id": "stranger", "account_id": "main" });
     let key = send(Call::post("/keys", &body));
-    vec![token(), token(), key["api_key"].as_str().unwrap().to_owned()]
+    let key = key["api_key"].as_str().unwrap().to_owned();
+    vec![("wrong", token()), ("tenant", token()), ("wrong", key)]
 }
 
 #[test]
@@ -127,15 +128,15 @@ fn every_route_lets_in_exactly_whom_it_should() {
             ("check", Some(&check)),
             ("admin", Some(&admin)),
         ];
-        let strangers = strangers.iter().map(|token| ("wrong", Some(token)));
+        let strangers = strangers.iter().map(|(given, token)| (*given, Some(token)));
         for (given, token) in known.into_iter().chain(strangers) {
             let call = token.into_iter().fold(call.clone(), |call, token| call.token(token));
             let reply = server.send(call);
             let expected = match (needs, given) {
                 (Needs::Nothing, _) | (_, "admin") => None,
                 (_, "none" | "wrong") => Some(401),
+                (_, "tenant") | (Needs::Admin, _) => Some(403),
                 (Needs::Check, _) => None,
-                (Needs::Admin, _) => Some(403),
             };
             match expected {
                 Some(status) => {

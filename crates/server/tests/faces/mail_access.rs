@@ -153,8 +153,8 @@ fn mail_routes_let_in_exactly_whom_they_should() {
             let token = match who {
                 "none" => None,
                 "wrong" => Some(format!("{}x", house.tokens[0])),
-                "replaced" => Some(strangers[0].clone()),
-                "api key" => Some(strangers[2].clone()),
+                "replaced" => Some(strangers[0].1.clone()),
+                "api key" => Some(strangers[2].1.clone()),
                 "check" => Some(check.clone()),
                 "other tenant" => Some(house.tokens[1].clone()),
                 "own tenant" | "unnamed" => Some(house.tokens[0].clone()),
