@@ -101,7 +101,7 @@ fn a_fault_in_the_configuration_is_bad_usage_and_names_the_key() {
         ("[server]\nheader_timeout = \"0s\"", "header_timeout"),
         ("[server]\nbody_timeout = \"soon\"", "body_timeout"),
         ("[server]\nshutdown_timeout = 5", "shutdown_timeout"),
-        ("[server\n", "server"),
+        ("[server\n", "line 1"),
         ("[policy.a]\nlimits = []\nroute = []", "policy.a.route"),
         (
             "[policy.a]\nlimits = [{ name = \"x\", max = 1, per = \"0s\" }]",
