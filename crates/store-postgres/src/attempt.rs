@@ -85,7 +85,12 @@ impl Inner {
             self.stats.batch(requests.len() as u64);
             known.epoch = reading.epoch;
             known.remember(&batch);
-            self.remember(requests, &answers, &batch, Sighting { clock: reading.clock, sent_micros });
+            self.remember(
+                requests,
+                &answers,
+                &batch,
+                Sighting { clock: reading.clock, sent_micros },
+            );
             return Ok((answers, batch.held_keys().map(<[u8]>::to_vec).collect()));
         }
         Err(Failure::Locked)
