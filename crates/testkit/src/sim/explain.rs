@@ -15,7 +15,7 @@ use super::verdict::{Hypothesis, Judge, cost, decoded, instant, maker, spend_id}
 /// Whatever is counted at all is counted this soon after it was asked.
 const LATEST_MILLIS: u64 = 6000;
 /// Ways tried to explain one commit.
-const MOST_TRIES: usize = 100_000;
+const MOST_TRIES: usize = 5_000_000;
 /// Explanations kept of one commit.
 const MOST_FOUND: usize = 64;
 
