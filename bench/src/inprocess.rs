@@ -13,6 +13,7 @@ use crate::contenders::{
     self, Contender, GOVERNOR, GOVERNOR_REFUSING, LIMITADOR, LIMITADOR_THREE, OURS_BUCKET,
     OURS_FIXED, OURS_REFUSING, OURS_SLIDING, OURS_THREE, Subject, Tally, Turn,
 };
+use crate::disorder::Disorder;
 use crate::report::{Report, Table, progress};
 use crate::statistics::{median, number, ratio};
 
@@ -74,13 +75,9 @@ pub(crate) fn run(pace: Pace) -> Result<()> {
 /// In an order that has nothing to do with the order in which the maps were filled.
 fn shuffled_subjects() -> Vec<Subject> {
     let mut order: Vec<usize> = (0..MANY_KEYS).collect();
-    let mut random = 0x9E37_79B9_7F4A_7C15_u64;
+    let mut random = Disorder::number(0);
     for last in (1..order.len()).rev() {
-        // xorshift64: any fixed disorder will do.
-        random ^= random << 13;
-        random ^= random >> 7;
-        random ^= random << 17;
-        order.swap(last, (random % (last as u64 + 1)) as usize);
+        order.swap(last, random.below(last + 1));
     }
     order.into_iter().map(Subject::new).collect()
 }

@@ -6,6 +6,7 @@
 
 mod benches;
 mod contenders;
+mod disorder;
 mod edge;
 mod figures;
 mod growth;

@@ -14,6 +14,7 @@ use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, Buf
 use tokio::net::TcpStream;
 use tokio::runtime::Runtime;
 
+use crate::disorder::Disorder;
 use crate::http_client::free_port;
 use crate::outcome::Outcome;
 use crate::wrk::Expected;
@@ -145,18 +146,14 @@ impl Connection {
         number: usize,
         ends: Instant,
     ) -> Result<Vec<Duration>> {
-        let mut random = 0x9E37_79B9_7F4A_7C15_u64.wrapping_mul(number as u64 + 1);
+        let mut random = Disorder::number(number);
         let mut latencies = Vec::new();
         loop {
-            // xorshift64: any disorder will do.
-            random ^= random << 13;
-            random ^= random >> 7;
-            random ^= random << 17;
             let asked = Instant::now();
             if asked >= ends {
                 return Ok(latencies);
             }
-            let key = (random % checks.keys as u64) as usize + 1;
+            let key = random.below(checks.keys) + 1;
             let waits = self.check(&digest, checks, key).await? > 0;
             latencies.push(asked.elapsed());
             ensure!(waits == matches!(checks.expected, Expected::Refused), "answered {waits}");

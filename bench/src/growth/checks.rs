@@ -13,6 +13,7 @@ use tollgate::{Limiter, Policy, Tollgate};
 use super::steps::{Cost, Point, Series};
 use super::{add, on_postgres, title};
 use crate::Pace;
+use crate::disorder::Disorder;
 use crate::machine::Usage;
 use crate::report::Report;
 use crate::statistics::{median, number};
@@ -145,18 +146,14 @@ pub(super) fn file_bytes(file: &std::path::Path) -> u64 {
 /// checks among them.
 fn measure(limiter: &Limiter, keys: usize) -> Result<(f64, f64)> {
     let mut key = Key::new();
-    let mut random = 0x9E37_79B9_7F4A_7C15_u64;
+    let mut random = Disorder::number(0);
     let (mut slices, mut singles) = (Vec::new(), Vec::new());
     for _ in 0..SLICES {
         let begun = Instant::now();
         let mut checks = 0_u64;
         while begun.elapsed() < SLICE {
             for number in 0..CHECKS_PER_LOOK {
-                // xorshift64: any disorder will do.
-                random ^= random << 13;
-                random ^= random >> 7;
-                random ^= random << 17;
-                let user = key.of((random % keys as u64) as usize);
+                let user = key.of(random.below(keys));
                 // Two readings of the clock would double the cost of most checks.
                 let asked = (number == 0).then(Instant::now);
                 let decision = limiter.check_blocking(&[("user", user)], 1)?;

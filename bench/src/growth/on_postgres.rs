@@ -13,6 +13,7 @@ use super::checks::{Key, LASTING};
 use super::steps::{Cost, Point, Series};
 use super::title;
 use crate::Pace;
+use crate::disorder::Disorder;
 use crate::machine::Usage;
 use crate::outcome::Outcome;
 use crate::statistics::{median, number};
@@ -139,14 +140,10 @@ fn calls(runtime: &Runtime, gate: &Arc<Tollgate>, keys: usize, pace: Pace) -> Re
             let gate = gate.clone();
             runtime.spawn(async move {
                 let mut key = Key::new();
-                let mut random = 0x9E37_79B9_7F4A_7C15_u64.wrapping_mul(number as u64 + 1);
+                let mut random = Disorder::number(number);
                 let mut latencies = Vec::new();
                 loop {
-                    // xorshift64: any disorder will do.
-                    random ^= random << 13;
-                    random ^= random >> 7;
-                    random ^= random << 17;
-                    let user = key.of((random % keys as u64) as usize);
+                    let user = key.of(random.below(keys));
                     let asked = Instant::now();
                     if asked >= ends {
                         return anyhow::Ok(latencies);

@@ -10,6 +10,7 @@ use tollgate::Tollgate;
 
 use super::loads::{self, Load, MANY_KEYS};
 use crate::contenders::Subject;
+use crate::disorder::Disorder;
 use crate::outcome::Outcome;
 use crate::wrk::Expected;
 
@@ -41,7 +42,7 @@ impl InProcess {
                     gate: self.gate.clone(),
                     subjects: self.subjects.clone(),
                     stop: stop.clone(),
-                    random: 0x9E37_79B9_7F4A_7C15_u64.wrapping_mul(number as u64 + 1),
+                    random: Disorder::number(number),
                 };
                 self.runtime.spawn(caller.call(load))
             })
@@ -60,7 +61,7 @@ struct Caller {
     gate: Arc<Tollgate>,
     subjects: Arc<[Subject]>,
     stop: Arc<AtomicBool>,
-    random: u64,
+    random: Disorder,
 }
 
 impl Caller {
@@ -70,11 +71,7 @@ impl Caller {
         let expected = matches!(load.expected(), Expected::Allowed);
         let mut latencies = Vec::new();
         while !self.stop.load(Ordering::Relaxed) {
-            // xorshift64: any disorder will do.
-            self.random ^= self.random << 13;
-            self.random ^= self.random >> 7;
-            self.random ^= self.random << 17;
-            let subject = &subjects[(self.random % subjects.len() as u64) as usize];
+            let subject = &subjects[self.random.below(subjects.len())];
             let attributes = load.attributes(subject);
             let asked = Instant::now();
             let answer = self.gate.check(load.policy(), &attributes, 1).await?;
