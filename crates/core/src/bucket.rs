@@ -84,6 +84,16 @@ impl FineInstant {
 
     #[inline]
     pub fn plus(self, span: FineSpan) -> Self {
+        // Up to 71 minutes machine words are enough.
+        let short = u64::try_from(span).ok().and_then(|span| {
+            let fraction = u64::from(self.fraction).checked_add(span)?;
+            let micros = self.micros.checked_add((fraction >> FRACTION_BITS) as i64)?;
+            Some(Self { micros, fraction: fraction as u32 })
+        });
+        short.unwrap_or_else(|| self.plus_long(span))
+    }
+
+    fn plus_long(self, span: FineSpan) -> Self {
         Self::from_fine(self.fine().saturating_add(i128::try_from(span).unwrap_or(i128::MAX)))
     }
 
@@ -94,8 +104,10 @@ impl FineInstant {
 
     /// Zero when `earlier` is not earlier.
     #[inline]
-    pub fn since(self, earlier: Self) -> FineSpan {
-        u128::try_from(self.fine().saturating_sub(earlier.fine())).unwrap_or(0)
+    pub fn since(self, earlier: Instant) -> FineSpan {
+        let micros = i128::from(self.micros) - i128::from(earlier.as_micros());
+        u128::try_from(micros)
+            .map_or(0, |micros| (micros << FRACTION_BITS) | u128::from(self.fraction))
     }
 
     /// The first whole microsecond not before `self`.
@@ -162,14 +174,18 @@ pub(crate) fn verdict(state: Option<Bucket>, quota: &Quota, now: Instant, cost: 
     let tat = state.map_or(at, |bucket| bucket.tat.max(at));
     // What may stand against the key before this cost is added.
     let room = quota.emission.times(quota.max - cost);
-    if tat.since(at) <= room { Verdict::Fits } else { Verdict::At(tat.minus(room).ceil()) }
+    if tat.since(now) <= room { Verdict::Fits } else { Verdict::At(tat.minus(room).ceil()) }
 }
 
 #[inline]
 pub(crate) fn standing(state: Option<Bucket>, quota: &Quota, now: Instant) -> Standing {
     let at = FineInstant::from_instant(now);
     let tat = state.map_or(at, |bucket| bucket.tat.max(at));
-    Standing { max: quota.max, used: quota.emission.units_in(tat.since(at)), resets_at: tat.ceil() }
+    Standing {
+        max: quota.max,
+        used: quota.emission.units_in(tat.since(now)),
+        resets_at: tat.ceil(),
+    }
 }
 
 #[inline]
@@ -193,10 +209,9 @@ pub(crate) fn refund(
     now: Instant,
 ) -> Refund {
     let now = now.max(bucket.latest);
-    let at = FineInstant::from_instant(now);
     let refunds_since = bucket.refunded.saturating_sub(refunded_before);
-    let still_owed = tat_after.since(at).saturating_sub(refunds_since);
-    let give = spent.min(still_owed).min(bucket.tat.since(at));
+    let still_owed = tat_after.since(now).saturating_sub(refunds_since);
+    let give = spent.min(still_owed).min(bucket.tat.since(now));
     if give == 0 {
         return Refund::Expired;
     }

@@ -9,6 +9,7 @@ use crate::fixed::Fixed;
 use crate::limit::MAX_BUCKETS;
 use crate::sliding::{Counted, Sliding};
 use crate::state::{Spend, State};
+use crate::store::Key;
 use crate::time::{Instant, Span};
 
 const FIXED: u8 = 1;
@@ -77,6 +78,13 @@ impl Writer<'_> {
         self.0.extend_from_slice(bytes);
     }
 
+    /// Read back as bytes.
+    pub fn key(&mut self, key: Key<'_>) {
+        self.u64((key.limit.to_le_bytes().len() + key.values.len()) as u64);
+        self.0.extend_from_slice(&key.limit.to_le_bytes());
+        self.0.extend_from_slice(key.values);
+    }
+
     pub fn state(&mut self, state: &State) {
         match state {
             State::Fixed(fixed) => {
@@ -88,7 +96,7 @@ impl Writer<'_> {
                 self.byte(SLIDING);
                 self.u64(sliding.lifetime.as_micros() as u64);
                 self.instant(sliding.latest);
-                self.u64(sliding.buckets().len() as u64);
+                self.u64(sliding.bucket_count() as u64);
                 let mut before: Option<Instant> = None;
                 for bucket in sliding.buckets() {
                     match before {
@@ -229,7 +237,10 @@ impl<'a> Reader<'a> {
                     }
                 }
             };
-            buckets.push(Counted { starts_at, count: self.u64()? });
+            match self.u64()? {
+                0 => return Err(Malformed),
+                count => buckets.push(Counted { starts_at, count }),
+            }
         }
         Ok(Sliding::new(lifetime, latest, buckets))
     }

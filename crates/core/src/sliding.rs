@@ -16,9 +16,15 @@ pub struct Sliding {
     /// The last instant that changed this state. Buckets were dropped by it, so none may be
     /// counted by an earlier clock.
     pub latest: Instant,
-    buckets: Vec<Counted>,
-    /// What all of them hold, so that a check need not add them up.
+    /// What all buckets hold, so that a check need not add them up.
     total: u64,
+    /// Where the oldest bucket starts; `MAX` if there is none.
+    oldest: Instant,
+    /// Here, and not behind the others, so that most checks touch no more memory. It is empty if
+    /// there are no buckets at all.
+    newest: Counted,
+    /// All but the newest, oldest first.
+    older: Vec<Counted>,
 }
 
 /// Units spent in the bucket that starts at `starts_at`.
@@ -26,6 +32,10 @@ pub struct Sliding {
 pub struct Counted {
     pub starts_at: Instant,
     pub count: u64,
+}
+
+impl Counted {
+    const NONE: Self = Self { starts_at: Instant::MIN, count: 0 };
 }
 
 impl Sliding {
@@ -36,16 +46,33 @@ impl Sliding {
     }
 
     /// As it was encoded: `buckets` non-empty, oldest first.
-    pub fn new(lifetime: Span, latest: Instant, buckets: Vec<Counted>) -> Self {
+    pub fn new(lifetime: Span, latest: Instant, mut buckets: Vec<Counted>) -> Self {
         let total = total(&buckets);
-        Self { lifetime, latest, buckets, total }
+        let oldest = buckets.first().map_or(Instant::MAX, |bucket| bucket.starts_at);
+        let newest = buckets.pop().unwrap_or(Counted::NONE);
+        Self { lifetime, latest, total, oldest, newest, older: buckets }
     }
 
     /// Non-empty, oldest first.
-    pub fn buckets(&self) -> &[Counted] {
-        &self.buckets
+    pub fn buckets(&self) -> impl DoubleEndedIterator<Item = &Counted> {
+        self.older.iter().chain(self.newest())
     }
 
+    pub fn bucket_count(&self) -> usize {
+        self.older.len() + usize::from(self.newest().is_some())
+    }
+
+    /// What all buckets hold.
+    pub fn total(&self) -> u64 {
+        self.total
+    }
+
+    #[inline]
+    pub(crate) fn newest(&self) -> Option<&Counted> {
+        (self.newest.count > 0).then_some(&self.newest)
+    }
+
+    #[inline]
     pub(crate) fn leaves_at(&self, bucket: &Counted) -> Instant {
         bucket.starts_at.plus(self.lifetime)
     }
@@ -53,18 +80,34 @@ impl Sliding {
     /// How many buckets count no more at `now`, and what the others hold.
     #[inline]
     fn at(&self, now: Instant) -> (usize, u64) {
-        match self.buckets.first() {
-            Some(oldest) if self.leaves_at(oldest) <= now => {
-                let gone = self.buckets.partition_point(|bucket| self.leaves_at(bucket) <= now);
-                (gone, total(&self.buckets[gone..]))
-            }
-            _ => (0, self.total),
+        if self.oldest.plus(self.lifetime) > now { (0, self.total) } else { self.left_at(now) }
+    }
+
+    fn left_at(&self, now: Instant) -> (usize, u64) {
+        if self.leaves_at(&self.newest) <= now {
+            return (self.bucket_count(), 0);
         }
+        let gone = self.older.partition_point(|bucket| self.leaves_at(bucket) <= now);
+        (gone, total(&self.older[gone..]).saturating_add(self.newest.count))
+    }
+
+    /// Lets go of the oldest buckets.
+    fn drop_oldest(&mut self, count: usize) {
+        if count > self.older.len() {
+            self.newest = Counted::NONE;
+        }
+        self.older.drain(..count.min(self.older.len()));
+        self.find_oldest();
+    }
+
+    fn find_oldest(&mut self) {
+        let oldest = self.buckets().next().map(|bucket| bucket.starts_at);
+        self.oldest = oldest.unwrap_or(Instant::MAX);
     }
 
     /// When everything counted has left; not before `latest`, which must not be forgotten.
     pub(crate) fn expires_at(&self) -> Instant {
-        self.buckets.last().map_or(self.latest, |bucket| self.leaves_at(bucket).max(self.latest))
+        self.newest().map_or(self.latest, |bucket| self.leaves_at(bucket).max(self.latest))
     }
 }
 
@@ -101,7 +144,7 @@ pub(crate) fn standing(state: Option<&Sliding>, quota: &Quota, now: Instant) -> 
 /// alone fits.
 fn when_left(sliding: &Sliding, gone: usize, wanted: u64) -> Instant {
     let mut left: u64 = 0;
-    for bucket in &sliding.buckets[gone..] {
+    for bucket in sliding.buckets().skip(gone) {
         left = left.saturating_add(bucket.count);
         if left >= wanted {
             return sliding.leaves_at(bucket);
@@ -114,16 +157,25 @@ fn when_left(sliding: &Sliding, gone: usize, wanted: u64) -> Instant {
 pub(crate) fn spend(sliding: &mut Sliding, resolution: Span, now: Instant, cost: Cost) {
     let (gone, used) = sliding.at(now);
     if gone > 0 {
-        sliding.buckets.drain(..gone);
+        sliding.drop_oldest(gone);
     }
-    sliding.latest = now;
-    let starts_at = now.floor_to(resolution);
     let cost = u64::from(cost.get());
+    sliding.latest = now;
     sliding.total = used.saturating_add(cost);
-    match sliding.buckets.last_mut() {
-        Some(last) if last.starts_at >= starts_at => last.count = last.count.saturating_add(cost),
-        _ => sliding.buckets.push(Counted { starts_at, count: cost }),
+    // Whatever counts in the newest bucket leaves with it, and so no sooner than it may.
+    if sliding.newest().is_some_and(|newest| now < newest.starts_at.plus(resolution)) {
+        sliding.newest.count = sliding.newest.count.saturating_add(cost);
+    } else {
+        begin_bucket(sliding, Counted { starts_at: now.floor_to(resolution), count: cost });
     }
+}
+
+fn begin_bucket(sliding: &mut Sliding, bucket: Counted) {
+    match sliding.newest() {
+        Some(newest) => sliding.older.push(*newest),
+        None => sliding.oldest = bucket.starts_at,
+    }
+    sliding.newest = bucket;
 }
 
 pub(crate) fn refund(
@@ -137,17 +189,25 @@ pub(crate) fn refund(
     if now >= leaves_at {
         return Refund::Expired;
     }
-    match sliding.buckets.binary_search_by_key(&starts_at, |bucket| bucket.starts_at) {
-        Ok(found) => {
-            sliding.latest = now;
-            let bucket = &mut sliding.buckets[found];
-            bucket.count = bucket.count.saturating_sub(u64::from(cost.get()));
-            if bucket.count == 0 {
-                sliding.buckets.remove(found);
-            }
-            sliding.total = total(&sliding.buckets);
-            Refund::Done
+    let place = sliding.older.binary_search_by_key(&starts_at, |bucket| bucket.starts_at);
+    let bucket = match place {
+        Ok(found) => &mut sliding.older[found],
+        Err(_) if sliding.newest().is_some_and(|newest| newest.starts_at == starts_at) => {
+            &mut sliding.newest
         }
-        Err(_) => Refund::Expired,
+        Err(_) => return Refund::Expired,
+    };
+    bucket.count = bucket.count.saturating_sub(u64::from(cost.get()));
+    sliding.latest = now;
+    if let Ok(found) = place
+        && sliding.older[found].count == 0
+    {
+        sliding.older.remove(found);
     }
+    if sliding.newest.count == 0 {
+        sliding.newest = sliding.older.pop().unwrap_or(Counted::NONE);
+    }
+    sliding.find_oldest();
+    sliding.total = total(&sliding.older).saturating_add(sliding.newest.count);
+    Refund::Done
 }

@@ -54,7 +54,7 @@ impl State {
         match self {
             Self::Fixed(fixed) => Spend::Fixed { ends_at: fixed.ends_at },
             Self::Sliding(sliding) => {
-                let last = sliding.buckets().last().expect("a spend leaves a bucket behind");
+                let last = sliding.newest().expect("a spend leaves a bucket behind");
                 let (starts_at, leaves_at) = (last.starts_at, sliding.leaves_at(last));
                 Spend::Sliding { starts_at, leaves_at }
             }

@@ -1,5 +1,6 @@
 //! What a store is asked and what it answers: plain data, shared by every store.
 
+mod key;
 mod slots;
 mod stats;
 
@@ -14,6 +15,7 @@ use crate::limit::{Cost, Quota, Rule};
 use crate::state::Spend;
 use crate::time::Instant;
 
+pub use key::Key;
 pub use slots::{
     Assigned, Drift, Recount, ScheduleAsk, Slot, SlotAnswer, SlotAsk, SlotQuery, WindowFill,
     assign_all, give_back, window_of,
@@ -84,7 +86,7 @@ impl OwnedAsk {
             .iter()
             .map(|owned| KeyedClaim {
                 claim: Claim { rule: &owned.rule, quota: &owned.quota, shadow: owned.shadow },
-                key: &owned.key,
+                key: Key::parse(&owned.key).expect("it was a key before it was owned"),
             })
             .collect()
     }
@@ -102,7 +104,7 @@ pub enum Checked<T> {
 #[derive(Clone, Copy, Debug)]
 pub struct KeyedClaim<'a> {
     pub claim: Claim<'a>,
-    pub key: &'a [u8],
+    pub key: Key<'a>,
 }
 
 impl<'a> AsRef<Claim<'a>> for KeyedClaim<'a> {
@@ -244,7 +246,11 @@ pub struct Catalogue {
 
 /// The store could not answer. Refusals are not errors.
 #[derive(Debug, Clone)]
-pub struct StoreError {
+pub struct StoreError(Box<Fault>);
+
+/// Boxed: every decision makes room for an error that hardly ever comes.
+#[derive(Debug, Clone)]
+struct Fault {
     kind: StoreErrorKind,
     message: String,
     source: Option<std::sync::Arc<dyn Error + Send + Sync>>,
@@ -265,28 +271,28 @@ pub enum StoreErrorKind {
 
 impl StoreError {
     pub fn new(kind: StoreErrorKind, message: impl Into<String>) -> Self {
-        Self { kind, message: message.into(), source: None }
+        Self(Box::new(Fault { kind, message: message.into(), source: None }))
     }
 
     #[must_use]
     pub fn with_source(mut self, source: impl Error + Send + Sync + 'static) -> Self {
-        self.source = Some(std::sync::Arc::new(source));
+        self.0.source = Some(std::sync::Arc::new(source));
         self
     }
 
     pub fn kind(&self) -> StoreErrorKind {
-        self.kind
+        self.0.kind
     }
 }
 
 impl fmt::Display for StoreError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.message)
+        f.write_str(&self.0.message)
     }
 }
 
 impl Error for StoreError {
     fn source(&self) -> Option<&(dyn Error + 'static)> {
-        self.source.as_deref().map(|source| source as _)
+        self.0.source.as_deref().map(|source| source as _)
     }
 }

@@ -238,6 +238,13 @@ fn no_state_has_more_buckets_than_the_finest_window() {
 }
 
 #[test]
+fn a_bucket_that_holds_nothing_is_refused() {
+    let kind_lifetime_latest_length_start_count = |count| [2, 1, 0, 1, 0, count];
+    assert!(read_state(&kind_lifetime_latest_length_start_count(1)).is_ok());
+    assert_eq!(read_state(&kind_lifetime_latest_length_start_count(0)), Err(Malformed));
+}
+
+#[test]
 fn the_finest_sliding_window_fits_its_bytes_when_full() {
     let mut gate = Gate::of(sliding(MAX_BUCKETS * 10, 10), 10_000);
     for bucket in 0..3 * MAX_BUCKETS {

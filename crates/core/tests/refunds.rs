@@ -184,7 +184,7 @@ fn a_refund_takes_units_from_the_bucket_they_were_counted_in() {
     let second = gate.spend(3, 42);
     assert_eq!(gate.refund(&second, 50), [Refund::Done]);
     let Some(State::Sliding(state)) = &gate.keys.0[0] else { panic!("a sliding state") };
-    assert_eq!(state.buckets().iter().map(|bucket| bucket.starts_at).collect::<Vec<_>>(), [at(0)]);
+    assert_eq!(state.buckets().map(|bucket| bucket.starts_at).collect::<Vec<_>>(), [at(0)]);
     // The unit of the first bucket leaves when that bucket's last microsecond is 100 µs old.
     assert_eq!(gate.peek(4, 50).retry_at(), Some(at(109)));
     assert_eq!(gate.refund(&first, 108), [Refund::Done]);

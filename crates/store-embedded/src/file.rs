@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use rusqlite::{Connection, OpenFlags, params};
-use tollgate_core::store::StoreError;
+use tollgate_core::store::{Key, StoreError};
 use tollgate_core::{Instant, Reader};
 
 use crate::error::{damaged, foreign, unusable};
@@ -125,6 +125,7 @@ pub(crate) fn load_counts(
         let mut reader = Reader(state);
         let state = reader.state().map_err(|_| damaged(path, "a count"))?;
         reader.end().map_err(|_| damaged(path, "a count"))?;
+        let key = Key::parse(key).ok_or_else(|| damaged(path, "a key"))?;
         shards.load(key, state);
     }
     Ok(())

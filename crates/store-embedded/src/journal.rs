@@ -10,7 +10,7 @@ use std::time::{Duration, Instant as Moment};
 
 use parking_lot::{Condvar, Mutex};
 use tokio::sync::oneshot;
-use tollgate_core::store::{Durability, StoreError};
+use tollgate_core::store::{Durability, Key, StoreError};
 use tollgate_core::{State, Writer};
 
 use crate::error::stopped;
@@ -126,7 +126,7 @@ impl Journal {
             // Before the lock that all decisions share.
             encoded.clear();
             for (key, state) in states {
-                encode_change(encoded, key, state);
+                encode_change(encoded, *key, state);
             }
             self.append_encoded(encoded, durability)
         })
@@ -157,7 +157,7 @@ impl Journal {
     }
 
     /// Appends the removal of a key. Call it with the key's shard locked.
-    pub(crate) fn append_removal(&self, key: &[u8]) {
+    pub(crate) fn append_removal(&self, key: Key<'_>) {
         if self.keeps_counts {
             let mut queue = self.queue.lock();
             encode_key(&mut queue.changes, key, REMOVED);
@@ -257,7 +257,7 @@ thread_local! {
 }
 
 /// Key and kind; behind a changed one its state, with room for the length that is known only then.
-fn encode_change(bytes: &mut Vec<u8>, key: &[u8], state: &State) {
+fn encode_change(bytes: &mut Vec<u8>, key: Key<'_>, state: &State) {
     encode_key(bytes, key, CHANGED);
     let length_at = bytes.len();
     bytes.extend_from_slice(&[0; LENGTH_BYTES]);
@@ -266,9 +266,11 @@ fn encode_change(bytes: &mut Vec<u8>, key: &[u8], state: &State) {
     bytes[length_at..][..LENGTH_BYTES].copy_from_slice(&length.to_le_bytes());
 }
 
-fn encode_key(bytes: &mut Vec<u8>, key: &[u8], kind: u8) {
-    bytes.extend_from_slice(&(key.len() as u32).to_le_bytes());
-    bytes.extend_from_slice(key);
+fn encode_key(bytes: &mut Vec<u8>, key: Key<'_>, kind: u8) {
+    let limit = key.limit.to_le_bytes();
+    bytes.extend_from_slice(&((limit.len() + key.values.len()) as u32).to_le_bytes());
+    bytes.extend_from_slice(&limit);
+    bytes.extend_from_slice(key.values);
     bytes.push(kind);
 }
 

@@ -116,11 +116,10 @@ impl Embedded {
     pub fn check_blocking(&self, ask: &Ask<'_>, decision: &mut Decision) -> Result<(), StoreError> {
         let inner = &*self.inner;
         let mut committed = None;
-        inner.decide(ask, decision, |states| {
-            if inner.journal.keeps_counts() {
-                (_, committed) = inner.journal.append(states, ask.durability);
-            }
-        })?;
+        let append = |states: &[KeyedState<'_>]| {
+            (_, committed) = inner.journal.append(states, ask.durability);
+        };
+        inner.decide(ask, decision, inner.journal.keeps_counts().then_some(append))?;
         if let Some(committed) = committed {
             wait(committed).map_err(|_| stopped())??;
         }
@@ -202,13 +201,14 @@ impl Inner {
         })
     }
 
-    /// Decides, and calls `spent` with the shards still locked if something was.
+    /// Decides, and calls `spent` with the shards still locked if something was and somebody wants
+    /// to know.
     #[inline]
     fn decide(
         &self,
         ask: &Ask<'_>,
         decision: &mut Decision,
-        spent: impl FnOnce(&[KeyedState<'_>]),
+        spent: Option<impl FnOnce(&[KeyedState<'_>])>,
     ) -> Result<(), StoreError> {
         self.journal.healthy()?;
         // Before the locks, to hold them shorter: the states know if it is late by then.
@@ -219,15 +219,24 @@ impl Inner {
         {
             let now = now.max(self.swept_at());
             decide_one(decision, &keyed.claim, &mut state, intent, cost, now);
-            if decision.allowed() && intent == Intent::Spend {
+            if let Some(spent) = spent
+                && decision.allowed()
+                && intent == Intent::Spend
+            {
                 spent(&[(keyed.key, &state)]);
             }
             return Ok(());
         }
         self.shards.with_locked(claims.iter().map(|keyed| keyed.key), |locked| {
             let now = now.max(self.swept_at());
-            decide_into(decision, claims, locked, intent, cost, now);
-            if decision.allowed() && intent == Intent::Spend {
+            match locked.known() {
+                Some(mut known) => decide_into(decision, claims, &mut known, intent, cost, now),
+                None => decide_into(decision, claims, locked, intent, cost, now),
+            }
+            if let Some(spent) = spent
+                && decision.allowed()
+                && intent == Intent::Spend
+            {
                 spent(&locked.states());
             }
         });
@@ -237,7 +246,7 @@ impl Inner {
     fn check(&self, ask: &Ask<'_>) -> Result<(Decided, Option<Committed>), StoreError> {
         let (mut spent, mut committed) = (None, None);
         let mut decision = Decision::blank();
-        self.decide(ask, &mut decision, |states| {
+        let append = |states: &[KeyedState<'_>]| {
             let spends = states
                 .iter()
                 .zip(ask.claims)
@@ -246,7 +255,8 @@ impl Inner {
             let sequence;
             (sequence, committed) = self.journal.append(states, ask.durability);
             spent = Some(Spent { id: SpendId { run: self.run, sequence }, spends });
-        })?;
+        };
+        self.decide(ask, &mut decision, Some(append))?;
         Ok((Decided { decision, spent }, committed))
     }
 }

@@ -4,7 +4,7 @@
 
 use rusqlite::{OptionalExtension, params};
 use tollgate_core::store::{
-    Ask, Decided, Durability, Once, OnceKey, OwnedAsk, Receipt, Record, Refunded, StoreError,
+    Ask, Decided, Durability, Key, Once, OnceKey, OwnedAsk, Receipt, Record, Refunded, StoreError,
 };
 use tollgate_core::{Intent, Refund, refund};
 
@@ -89,7 +89,10 @@ fn refund_now(txn: &mut Txn<'_>, receipt: &Receipt) -> Result<Refunded, StoreErr
     if is_refunded(txn, receipt)? {
         return Ok(Refunded::Already);
     }
-    let keys = receipt.spends.iter().map(|(key, _)| &**key);
+    let keys = receipt
+        .spends
+        .iter()
+        .map(|(key, _)| Key::parse(key).expect("a receipt names the keys of a decision"));
     let given = inner.shards.with_locked(keys, |locked| {
         let now = inner.now();
         let mut given = false;

@@ -8,12 +8,17 @@ use foldhash::fast::RandomState;
 use hashbrown::HashTable;
 use parking_lot::{MappedMutexGuard, Mutex, MutexGuard};
 use smallvec::SmallVec;
+use tollgate_core::store::Key;
 use tollgate_core::{INLINE_LIMITS, Instant, State, States};
 
 /// Enough that two requests rarely meet, and that sweeping one shard of ten million keys holds its
 /// lock well under a millisecond. Tables double when seven eighths full; three times a power of two
 /// makes that happen away from the round numbers of keys that people plan for.
-const SHARD_COUNT: usize = 192;
+const UNSHARED_COUNT: usize = 192;
+/// Behind those, for keys that all requests of a limit share. Everybody waits for these, so they
+/// are locked last, when everything else of the request is at hand.
+const SHARED_COUNT: usize = 16;
+const SHARD_COUNT: usize = UNSHARED_COUNT + SHARED_COUNT;
 
 pub(crate) struct Shards {
     shards: Box<[Shard]>,
@@ -26,9 +31,10 @@ struct Shard(Mutex<Table>);
 
 type Table = HashTable<Entry>;
 
-/// Looks at a taken lock this often before it lets the lock's own waiting begin: what is done
-/// under it takes about as long, and much less than being put to sleep.
-const SHORT_WAIT: u32 = 200;
+/// Whoever finds a lock taken pauses for so long before it looks again, and after the last lets the
+/// lock's own waiting begin. Growing, so that under a crowd one thread decides a few times in a
+/// row before the next comes: what it changes then stays in its cache.
+const SHORT_WAITS: [u32; 3] = [64, 128, 256];
 
 impl Shard {
     #[inline]
@@ -38,10 +44,9 @@ impl Shard {
 
     #[cold]
     fn lock_slowly(&self) -> MutexGuard<'_, Table> {
-        for _ in 0..SHORT_WAIT {
-            if !self.0.is_locked()
-                && let Some(guard) = self.0.try_lock()
-            {
+        for pauses in SHORT_WAITS {
+            (0..pauses).for_each(|_| std::hint::spin_loop());
+            if let Some(guard) = self.0.try_lock() {
                 return guard;
             }
         }
@@ -51,17 +56,17 @@ impl Shard {
 
 /// 48 bytes, with a short key and nothing else.
 struct Entry {
-    key: Key,
+    key: KeptKey,
     state: State,
 }
 
 /// Most keys are short: they stand in the table itself, so that finding one touches no more memory.
-enum Key {
-    Short { length: u8, bytes: [u8; Key::SHORT] },
+enum KeptKey {
+    Short { length: u8, bytes: [u8; KeptKey::SHORT] },
     Long(Box<[u8]>),
 }
 
-impl Key {
+impl KeptKey {
     const SHORT: usize = 22;
 
     #[inline]
@@ -71,17 +76,23 @@ impl Key {
             Self::Long(bytes) => bytes,
         }
     }
+
+    #[inline]
+    fn get(&self) -> Key<'_> {
+        Key::parse(self.as_slice()).expect("it was made from one")
+    }
 }
 
-impl From<&[u8]> for Key {
-    fn from(key: &[u8]) -> Self {
-        match u8::try_from(key.len()) {
-            Ok(length) if key.len() <= Self::SHORT => {
-                let mut bytes = [0; Self::SHORT];
-                bytes[..key.len()].copy_from_slice(key);
-                Self::Short { length, bytes }
+impl From<Key<'_>> for KeptKey {
+    fn from(key: Key<'_>) -> Self {
+        let bytes = key.to_vec();
+        match u8::try_from(bytes.len()) {
+            Ok(length) if bytes.len() <= Self::SHORT => {
+                let mut short = [0; Self::SHORT];
+                short[..bytes.len()].copy_from_slice(&bytes);
+                Self::Short { length, bytes: short }
             }
-            _ => Self::Long(key.into()),
+            _ => Self::Long(bytes.into()),
         }
     }
 }
@@ -93,22 +104,28 @@ impl Shards {
     }
 
     #[inline]
-    fn hash(&self, key: &[u8]) -> u64 {
+    fn hash(&self, key: Key<'_>) -> u64 {
         self.hasher.hash_one(key)
     }
 
-    /// By the middle bits: the table itself uses the lowest and the highest.
-    fn shard_of(hash: u64) -> usize {
-        (hash >> 40) as usize % SHARD_COUNT
+    /// By the middle bits of its hash: the table itself uses the lowest and the highest.
+    #[inline]
+    fn shard_of(key: Key<'_>, hash: u64) -> usize {
+        let middle = (hash >> 40) as usize;
+        if key.values.is_empty() {
+            UNSHARED_COUNT + middle % SHARED_COUNT
+        } else {
+            middle % UNSHARED_COUNT
+        }
     }
 
     /// The state of one key, locked, if the key is known: what most requests need, and no more.
     #[inline]
-    pub(crate) fn lock_known(&self, key: &[u8]) -> Option<MappedMutexGuard<'_, State>> {
+    pub(crate) fn lock_known(&self, key: Key<'_>) -> Option<MappedMutexGuard<'_, State>> {
         let hash = self.hash(key);
-        let table = self.shards[Self::shard_of(hash)].lock();
+        let table = self.shards[Self::shard_of(key, hash)].lock();
         MutexGuard::try_map(table, |table| {
-            let entry = table.find_mut(hash, |entry| entry.key.as_slice() == key)?;
+            let entry = table.find_mut(hash, |entry| entry.key.get() == key)?;
             Some(&mut entry.state)
         })
         .ok()
@@ -118,43 +135,52 @@ impl Shards {
     #[inline]
     pub(crate) fn with_locked<'a, R>(
         &self,
-        keys: impl Iterator<Item = &'a [u8]>,
+        keys: impl Iterator<Item = Key<'a>>,
         then: impl FnOnce(&mut Locked<'_, 'a>) -> R,
     ) -> R {
         let mut slots: SmallVec<[Slot<'a>; INLINE_LIMITS]> = SmallVec::new();
+        let mut order = Order::new();
         for key in keys {
             let hash = self.hash(key);
-            slots.push(Slot { key, hash, guard: Self::shard_of(hash), found: None });
+            let shard = Self::shard_of(key, hash);
+            let place = order.iter().position(|(before, _)| *before > shard);
+            order.insert(place.unwrap_or(order.len()), (shard, slots.len()));
+            slots.push(Slot { key, hash, guard: 0, found: None });
         }
-        let guards = self.lock_in_order(&mut slots);
+        let guards = self.lock_in_order(&order, &mut slots);
         then(&mut Locked { guards, slots, hasher: &self.hasher })
     }
 
-    /// Ascending, each once: so no two requests wait for each other.
-    fn lock_in_order<'s>(&'s self, slots: &mut [Slot<'_>]) -> Guards<'s> {
-        let mut order: SmallVec<[usize; INLINE_LIMITS]> = SmallVec::new();
-        for slot in &*slots {
-            order.push(slot.guard);
-        }
-        order.sort_unstable();
-        order.dedup();
+    /// Each shard once. Those that others hardly wait for are all locked before any is read, so that
+    /// what they hold is fetched together, and all read before the others are locked.
+    #[inline]
+    fn lock_in_order<'s>(&'s self, order: &Order, slots: &mut [Slot<'_>]) -> Guards<'s> {
         let mut guards = Guards::new();
-        for shard in &order {
-            guards.push(self.shards[*shard].lock());
-        }
-        for slot in slots {
-            slot.guard = order.iter().position(|shard| *shard == slot.guard).unwrap_or_default();
-            slot.find(&guards[slot.guard]);
+        let mut last = None;
+        let unshared = order.partition_point(|(shard, _)| *shard < UNSHARED_COUNT);
+        let (unshared, shared) = order.split_at(unshared);
+        for part in [unshared, shared] {
+            for &(shard, position) in part {
+                if last != Some(shard) {
+                    guards.push(self.shards[shard].lock());
+                    last = Some(shard);
+                }
+                slots[position].guard = guards.len() - 1;
+            }
+            for &(_, position) in part {
+                let slot = &mut slots[position];
+                slot.find(&guards[slot.guard]);
+            }
         }
         guards
     }
 
     /// Puts a state back at start, when nobody else is there yet.
-    pub(crate) fn load(&self, key: &[u8], state: State) {
+    pub(crate) fn load(&self, key: Key<'_>, state: State) {
         let hash = self.hash(key);
-        let mut table = self.shards[Self::shard_of(hash)].lock();
+        let mut table = self.shards[Self::shard_of(key, hash)].lock();
         let entry = Entry { key: key.into(), state };
-        table.insert_unique(hash, entry, |entry| self.hash(entry.key.as_slice()));
+        table.insert_unique(hash, entry, |entry| self.hash(entry.key.get()));
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -171,20 +197,20 @@ impl Shards {
         &self,
         shard: usize,
         now: Instant,
-        mut removed: impl FnMut(&[u8], Instant),
+        mut removed: impl FnMut(Key<'_>, Instant),
     ) -> usize {
         let mut table = self.shards[shard].lock();
         let before = table.len();
         table.retain(|entry| {
             let expires_at = entry.state.expires_at();
             if expires_at <= now {
-                removed(entry.key.as_slice(), expires_at);
+                removed(entry.key.get(), expires_at);
             }
             expires_at > now
         });
         if table.len() < table.capacity() / 4 {
             let wanted = table.len() * 2;
-            table.shrink_to(wanted, |entry| self.hash(entry.key.as_slice()));
+            table.shrink_to(wanted, |entry| self.hash(entry.key.get()));
         }
         before - table.len()
     }
@@ -199,11 +225,14 @@ pub(crate) struct Locked<'s, 'a> {
 
 type Guards<'s> = SmallVec<[MutexGuard<'s, Table>; INLINE_LIMITS]>;
 
+/// Shards with the positions of the keys in them, ascending: so no two requests wait for each other.
+type Order = SmallVec<[(usize, usize); INLINE_LIMITS]>;
+
 /// A key with its state.
-pub(crate) type KeyedState<'a> = (&'a [u8], &'a State);
+pub(crate) type KeyedState<'a> = (Key<'a>, &'a State);
 
 struct Slot<'a> {
-    key: &'a [u8],
+    key: Key<'a>,
     hash: u64,
     guard: usize,
     /// Where in its table the key stands, if it does.
@@ -212,8 +241,11 @@ struct Slot<'a> {
 
 impl Slot<'_> {
     fn find(&mut self, table: &Table) {
-        let is_it = |entry: &Entry| entry.key.as_slice() == self.key;
+        let is_it = |entry: &Entry| entry.key.get() == self.key;
         self.found = table.find_bucket_index(self.hash, is_it);
+        // Fetches what stands behind it too, if anything does.
+        let state = self.found.and_then(|found| table.get_bucket(found)).map(|entry| &entry.state);
+        std::hint::black_box(state.map(State::expires_at));
     }
 }
 
@@ -229,6 +261,21 @@ impl Locked<'_, '_> {
         states
     }
 
+    /// All states at hand, if every key is known and in a shard of its own: what nearly all
+    /// requests find.
+    #[inline]
+    pub(crate) fn known(&mut self) -> Option<Known<'_>> {
+        let mut states = [const { None }; INLINE_LIMITS];
+        if self.guards.len() != self.slots.len() || self.slots.len() > states.len() {
+            return None;
+        }
+        for (number, table) in self.guards.iter_mut().enumerate() {
+            let position = self.slots.iter().position(|slot| slot.guard == number)?;
+            states[position] = Some(&mut table.get_bucket_mut(self.slots[position].found?)?.state);
+        }
+        Some(Known(states))
+    }
+
     #[inline]
     pub(crate) fn get_mut(&mut self, position: usize) -> Option<&mut State> {
         let slot = &self.slots[position];
@@ -240,11 +287,26 @@ impl Locked<'_, '_> {
         let Slot { key, hash, guard, .. } = self.slots[position];
         let (entry, hasher) = (Entry { key: key.into(), state }, self.hasher);
         let table = &mut self.guards[guard];
-        table.insert_unique(hash, entry, |entry| hasher.hash_one(entry.key.as_slice()));
+        table.insert_unique(hash, entry, |entry| hasher.hash_one(entry.key.get()));
         // Making room may have moved the other keys of this table.
         for slot in self.slots.iter_mut().filter(|slot| slot.guard == guard) {
             slot.find(table);
         }
+    }
+}
+
+/// The states of one request, none of which has to be made.
+pub(crate) struct Known<'s>([Option<&'s mut State>; INLINE_LIMITS]);
+
+impl States for Known<'_> {
+    #[inline]
+    fn get(&self, position: usize) -> Option<&State> {
+        self.0[position].as_deref()
+    }
+
+    #[inline]
+    fn get_or_insert_with(&mut self, position: usize, _: impl FnOnce() -> State) -> &mut State {
+        self.0[position].as_deref_mut().expect("every key is known")
     }
 }
 
@@ -275,12 +337,23 @@ mod tests {
     }
 
     #[test]
+    fn what_everybody_waits_for_is_locked_last() {
+        let shared = |limit| Shards::shard_of(Key { limit, values: b"" }, limit << 40);
+        let unshared = |limit| Shards::shard_of(Key { limit, values: b"ada" }, limit << 40);
+        let last_unshared = (0..1000).map(unshared).max();
+        assert_eq!(last_unshared, Some(UNSHARED_COUNT - 1));
+        assert!((0..1000).map(shared).min() > last_unshared);
+        assert_eq!((0..1000).map(shared).max(), Some(SHARD_COUNT - 1));
+    }
+
+    #[test]
     fn short_and_long_keys_are_kept_as_they_are() {
-        for length in [0, 1, Key::SHORT, Key::SHORT + 1, 300] {
+        for length in [8, 9, KeptKey::SHORT, KeptKey::SHORT + 1, 300] {
             let bytes: Vec<u8> = (0..length).map(|byte| byte as u8).collect();
-            let key = Key::from(&*bytes);
-            assert_eq!(key.as_slice(), bytes);
-            assert_eq!(matches!(key, Key::Short { .. }), length <= Key::SHORT);
+            let key = Key::parse(&bytes).unwrap();
+            let kept = KeptKey::from(key);
+            assert_eq!(kept.get(), key);
+            assert_eq!(matches!(kept, KeptKey::Short { .. }), length <= KeptKey::SHORT);
         }
     }
 }

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use rusqlite::Connection;
 use tempfile::TempDir;
-use tollgate_core::store::{Ask, Clock, Durability, KeyedClaim, StoreError, StoreErrorKind};
+use tollgate_core::store::{Ask, Clock, Durability, Key, KeyedClaim, StoreError, StoreErrorKind};
 use tollgate_core::{Claim, Cost, Decision, Instant, Intent, Rule, Span, Window};
 use tollgate_store_embedded::Embedded;
 
@@ -39,7 +39,7 @@ fn ask(store: &Embedded, intent: Intent, key: u64) -> u64 {
     let quota = rule.quota(1_000_000);
     let claim = Claim { rule: &rule, quota: &quota, shadow: false };
     let key = format!("a key that is long enough to fill some pages {key}");
-    let claims = [KeyedClaim { claim, key: key.as_bytes() }];
+    let claims = [KeyedClaim { claim, key: Key { limit: 0, values: key.as_bytes() } }];
     let cost = Cost::new(1).unwrap();
     let ask = Ask {
         intent,

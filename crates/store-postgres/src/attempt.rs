@@ -5,7 +5,7 @@ use std::future::Future;
 use tokio_postgres::error::SqlState;
 use tokio_postgres::{Client, Row};
 use tollgate_core::Outcome;
-use tollgate_core::store::{Checked, Once, Record, SpendId, StoreError};
+use tollgate_core::store::{Checked, Key, Once, Record, SpendId, StoreError};
 
 use crate::Inner;
 use crate::batch::{Batch, Reading};
@@ -194,7 +194,7 @@ impl Inner {
     }
 
     fn forget_shielded(&self, batch: &Batch<'_>) {
-        for key in batch.changed_keys() {
+        for key in batch.changed_keys().filter_map(Key::parse) {
             self.shield.forget(key);
         }
     }
@@ -219,7 +219,9 @@ impl Inner {
                 && let Outcome::Refused { .. } = decided.decision.outcome
             {
                 for (key, state) in batch.states_of(number) {
-                    self.shield.remember(key, state, sighting);
+                    if let Some(key) = Key::parse(key) {
+                        self.shield.remember(key, state, sighting);
+                    }
                 }
             }
         }

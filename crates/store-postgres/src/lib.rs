@@ -29,7 +29,7 @@ mod slots;
 mod sweep;
 mod time;
 
-use std::hash::BuildHasher;
+use std::hash::{BuildHasher, Hash};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
@@ -166,7 +166,7 @@ impl Postgres {
                 return Ok(Checked::Decided(Decided { decision, spent: None }));
             }
         }
-        let lane = ask.claims.get(ask.crux).map_or(&[][..], |keyed| keyed.key);
+        let lane = self.lane_of(ask.claims.get(ask.crux).map(|keyed| keyed.key));
         let work = Work::Check { ask: ask.to_owned(), intent: ask.intent };
         match self.submit(lane, Request { work, once: None }, None).await? {
             Answer::Checked(Checked::Decided(Once::Fresh(decided))) => {
@@ -198,18 +198,23 @@ impl Postgres {
         self.sweeper.abort();
     }
 
-    /// Puts a request into the lane of `key` and waits for its answer, up to the deadline.
+    /// The same key always finds the same lane.
+    fn lane_of(&self, key: impl Hash) -> usize {
+        let lane = self.hasher.hash_one(key) % self.lanes.len() as u64;
+        usize::try_from(lane).expect("less than the number of lanes")
+    }
+
+    /// Puts a request into a lane and waits for its answer, up to the deadline.
     async fn submit(
         &self,
-        key: &[u8],
+        lane: usize,
         request: Request,
         render: Option<Render>,
     ) -> Result<Answer, StoreError> {
         if self.inner.closed.load(Relaxed) {
             return Err(closed());
         }
-        let lane = self.hasher.hash_one(key) % self.lanes.len() as u64;
-        let lane = &self.lanes[usize::try_from(lane).expect("less than the number of lanes")];
+        let lane = &self.lanes[lane];
         let (reply, answer) = oneshot::channel();
         let job = Job { request, back: Back { reply, render } };
         let answered = async {

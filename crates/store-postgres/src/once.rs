@@ -2,7 +2,7 @@
 
 use tollgate_core::Intent;
 use tollgate_core::store::{
-    Checked, Decided, Once, OnceKey, OwnedAsk, Receipt, Record, Refunded, StoreError,
+    Checked, Decided, Key, Once, OnceKey, OwnedAsk, Receipt, Record, Refunded, StoreError,
 };
 
 use crate::Postgres;
@@ -17,13 +17,14 @@ impl Postgres {
         ask: OwnedAsk,
         body: impl FnOnce(&Decided) -> Vec<u8> + Send + 'static,
     ) -> Result<Checked<Once<Decided>>, StoreError> {
-        let lane = ask.claims.get(ask.crux).map_or(Vec::new(), |claim| claim.key.clone());
+        let crux = ask.claims.get(ask.crux).and_then(|claim| Key::parse(&claim.key));
+        let lane = self.lane_of(crux);
         let work = Work::Check { ask, intent: Intent::Spend };
         let render: Render = Box::new(move |effect| match effect {
             Effect::Decided(decided) => body(decided),
             Effect::Refunded(_) => unreachable!("a check refunds nothing"),
         });
-        match self.submit(&lane, Request { work, once: Some(once) }, Some(render)).await? {
+        match self.submit(lane, Request { work, once: Some(once) }, Some(render)).await? {
             Answer::Checked(checked) => Ok(checked),
             other => unreachable!("a check is answered by {other:?}"),
         }
@@ -31,9 +32,9 @@ impl Postgres {
 
     /// The answer recorded under `once`, if there is one.
     pub async fn find_once(&self, once: OnceKey) -> Result<Option<Record>, StoreError> {
-        let lane = once.id.clone();
+        let lane = self.lane_of(&once.id);
         let request = Request { work: Work::Find, once: Some(once) };
-        match self.submit(&lane, request, None).await? {
+        match self.submit(lane, request, None).await? {
             Answer::Found(record) => Ok(record),
             other => unreachable!("a look-up is answered by {other:?}"),
         }
@@ -68,10 +69,10 @@ impl Postgres {
         render: Option<Render>,
     ) -> Result<Once<Refunded>, StoreError> {
         // Shared keys are the shortest: nobody's values stand in them.
-        let lane = receipt.spends.iter().map(|(key, _)| key).min_by_key(|key| key.len());
-        let lane = lane.cloned().unwrap_or_default();
+        let keys = receipt.spends.iter().filter_map(|(key, _)| Key::parse(key));
+        let lane = self.lane_of(keys.min_by_key(|key| key.values.len()));
         let request = Request { work: Work::Refund(receipt), once };
-        match self.submit(&lane, request, render).await? {
+        match self.submit(lane, request, render).await? {
             Answer::Refunded(refunded) => Ok(refunded),
             other => unreachable!("a refund is answered by {other:?}"),
         }

@@ -9,10 +9,10 @@
 
 use std::hash::BuildHasher;
 
-use hashbrown::HashMap;
+use hashbrown::{Equivalent, HashMap};
 use parking_lot::RwLock;
 use smallvec::SmallVec;
-use tollgate_core::store::Ask;
+use tollgate_core::store::{Ask, Key};
 use tollgate_core::{Decision, INLINE_LIMITS, Instant, Intent, Outcome, State, States, decide};
 
 const SHARDS: usize = 16;
@@ -21,8 +21,23 @@ const MAX_AGE_MICROS: i64 = 1_000_000;
 
 #[derive(Debug, Default)]
 pub(crate) struct Shield {
-    shards: [RwLock<HashMap<Vec<u8>, Remembered, foldhash::fast::RandomState>>; SHARDS],
+    shards: [RwLock<Remembering>; SHARDS],
     hasher: foldhash::fast::RandomState,
+}
+
+type Remembering = HashMap<KeptKey, Remembered, foldhash::fast::RandomState>;
+
+/// A key of its own, found by one that is borrowed: both hash alike.
+#[derive(PartialEq, Eq, Hash, Debug)]
+struct KeptKey {
+    limit: u64,
+    values: Box<[u8]>,
+}
+
+impl Equivalent<KeptKey> for Key<'_> {
+    fn equivalent(&self, kept: &KeptKey) -> bool {
+        *self == Key { limit: kept.limit, values: &kept.values }
+    }
 }
 
 #[derive(Clone, Debug)]
@@ -48,23 +63,24 @@ impl Sighting {
 }
 
 impl Shield {
-    pub(crate) fn remember(&self, key: &[u8], state: Option<&State>, sighting: Sighting) {
+    pub(crate) fn remember(&self, key: Key<'_>, state: Option<&State>, sighting: Sighting) {
         let mut shard = self.shard(key).write();
-        if shard.len() >= MAX_KEYS_PER_SHARD && !shard.contains_key(key) {
+        if shard.len() >= MAX_KEYS_PER_SHARD && !shard.contains_key(&key) {
             shard.retain(|_, remembered| remembered.sighting.is_fresh(sighting.sent_micros));
             if shard.len() >= MAX_KEYS_PER_SHARD {
                 return;
             }
         }
-        shard.insert(key.to_vec(), Remembered { state: state.cloned(), sighting });
+        let kept = KeptKey { limit: key.limit, values: key.values.into() };
+        shard.insert(kept, Remembered { state: state.cloned(), sighting });
     }
 
     /// What is counted under this key is another by now.
-    pub(crate) fn forget(&self, key: &[u8]) {
+    pub(crate) fn forget(&self, key: Key<'_>) {
         let shard = self.shard(key);
         // Nearly always there is nothing, and nobody need wait for that.
-        if shard.read().contains_key(key) {
-            shard.write().remove(key);
+        if shard.read().contains_key(&key) {
+            shard.write().remove(&key);
         }
     }
 
@@ -80,7 +96,7 @@ impl Shield {
         let mut now = swept_at;
         for keyed in ask.claims {
             let shard = self.shard(keyed.key).read();
-            let found = shard.get(keyed.key)?;
+            let found = shard.get(&keyed.key)?;
             let Sighting { clock, sent_micros } = found.sighting;
             if !found.sighting.is_fresh(steady_micros) {
                 return None;
@@ -92,10 +108,7 @@ impl Shield {
         matches!(decision.outcome, Outcome::Refused { .. }).then_some(decision)
     }
 
-    fn shard(
-        &self,
-        key: &[u8],
-    ) -> &RwLock<HashMap<Vec<u8>, Remembered, foldhash::fast::RandomState>> {
+    fn shard(&self, key: Key<'_>) -> &RwLock<Remembering> {
         let hash = self.hasher.hash_one(key);
         &self.shards[usize::try_from(hash >> 32).expect("32 bits") % SHARDS]
     }

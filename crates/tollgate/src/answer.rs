@@ -33,7 +33,7 @@ impl Answer {
     pub(crate) fn new(
         policy: Arc<Compiled>,
         decided: Decided,
-        keys: &Keys,
+        keys: &Keys<'_>,
         signer: &Keyed,
     ) -> Self {
         let Decided { decision, spent } = decided;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use tollgate_core::MAX_UNITS;
 use tollgate_core::store::{Catalogue, Override, PolicyVersion, StoreError, StoreErrorKind, Token};
 
-use crate::compiled::{Compiled, KeyBytes, attributes_fingerprint, push_values};
+use crate::compiled::{Compiled, ValueBytes, attributes_fingerprint, push_values};
 use crate::error::{BadSubject, Error};
 use crate::gate::{Live, Tollgate};
 use crate::policy::{MAX_NAME_BYTES, Policy};
@@ -231,7 +231,7 @@ impl Tollgate {
             let field = format!("subject.{name}");
             return Err(Error::BadOverride(BadSubject { field, message }));
         }
-        let mut values = KeyBytes::new();
+        let mut values = ValueBytes::new();
         push_values(limit, attributes, &self.shared.privacy, &mut values)?;
         let shown: serde_json::Map<_, _> = attributes
             .iter()

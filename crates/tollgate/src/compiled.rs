@@ -1,23 +1,23 @@
 //! A policy made ready: the fingerprint of each limit, quotas worked out, overrides at hand.
 //!
-//! A key is the fingerprint of its limit, then the counted values, each but the last with its length. The fingerprint
-//! covers what a count depends on, so a changed window or algorithm begins new counts and a
-//! changed `max` keeps the old ones.
+//! A limit is known by its fingerprint, which covers what a count depends on: so a changed window
+//! or algorithm begins new counts, and a changed `max` keeps the old ones.
 
+use std::borrow::Cow;
 use std::collections::HashMap;
 
 use smallvec::SmallVec;
-use tollgate_core::store::{Ask, KeyedClaim, Override};
+use tollgate_core::store::{Ask, Key, KeyedClaim, Override};
 use tollgate_core::{Claim, Cost, INLINE_LIMITS, Instant, Intent, Limit, Quota, Rule, Window};
 
 use crate::error::BadSubject;
-use crate::policy::{MAX_LIMITS, Policy};
+use crate::policy::Policy;
 use crate::secret::{Keyed, sha256};
 use crate::subject::{self, Attributes};
 
 const FINGERPRINT_BYTES: usize = 8;
-/// Keys of one request that fit here need no heap.
-pub(crate) const INLINE_KEY_BYTES: usize = 128;
+/// Values of one request that must be built and fit here need no heap.
+const INLINE_VALUE_BYTES: usize = 128;
 
 /// A policy in force.
 #[derive(Debug)]
@@ -34,7 +34,7 @@ pub struct Compiled {
 
 #[derive(Debug)]
 struct CompiledLimit {
-    fingerprint: [u8; FINGERPRINT_BYTES],
+    fingerprint: u64,
     counts_by: CountsBy,
     quota: Quota,
     /// In the order of the limit's `max_by`.
@@ -48,6 +48,8 @@ enum CountsBy {
     Nothing,
     /// The value of one attribute, as it is given.
     OneAsGiven,
+    /// The same, in its normal form, which most are given in.
+    OneNormalised,
     Several,
 }
 
@@ -55,72 +57,72 @@ impl CountsBy {
     fn of(limit: &Limit) -> Self {
         match &*limit.by {
             [] => Self::Nothing,
-            [name] if !limit.private && !subject::is_normalised(name) => Self::OneAsGiven,
+            [name] if !limit.private && subject::is_normalised(name) => Self::OneNormalised,
+            [_] if !limit.private => Self::OneAsGiven,
             _ => Self::Several,
         }
     }
 }
 
-/// The keys of one request, one after the other.
+/// The keys of one request, by the position of their limit.
 #[derive(Clone)]
-pub(crate) struct Keys {
-    bytes: KeyBytes,
-    /// Where each key ends, and how many there are.
-    ends: [u32; MAX_LIMITS],
-    count: usize,
+pub(crate) struct Keys<'a> {
+    keys: SmallVec<[(u64, Values<'a>); INLINE_LIMITS]>,
+    /// Values that do not stand in the request as they are counted.
+    built: ValueBytes,
 }
 
-impl Keys {
+pub(crate) type ValueBytes = SmallVec<[u8; INLINE_VALUE_BYTES]>;
+
+#[derive(Clone, Copy)]
+enum Values<'a> {
+    Given(&'a [u8]),
+    /// From here to there in `built`.
+    Built(usize, usize),
+}
+
+impl<'a> Keys<'a> {
     #[inline]
     pub(crate) fn new() -> Self {
-        Self { bytes: KeyBytes::new(), ends: [0; MAX_LIMITS], count: 0 }
+        Self { keys: SmallVec::new(), built: SmallVec::new() }
     }
 
     #[inline]
-    pub(crate) fn get(&self, position: usize) -> &[u8] {
-        let start = if position == 0 { 0 } else { self.ends[position - 1] };
-        &self.bytes.as_slice()[start as usize..self.ends[position] as usize]
+    pub(crate) fn get(&self, position: usize) -> Key<'_> {
+        let (limit, values) = self.keys[position];
+        let values = match values {
+            Values::Given(values) => values,
+            Values::Built(start, end) => &self.built[start..end],
+        };
+        Key { limit, values }
     }
 
-    /// What a key holds besides its limit's fingerprint.
-    pub(crate) fn values(&self, position: usize) -> &[u8] {
-        &self.get(position)[FINGERPRINT_BYTES..]
-    }
-}
-
-/// Bytes that stay off the heap while they are few. Plainer than a general small vector, and
-/// several times faster at the one thing done here.
-#[derive(Clone)]
-pub(crate) struct KeyBytes {
-    inline: [u8; INLINE_KEY_BYTES],
-    length: usize,
-    /// Everything, once it no longer fits inline.
-    spilled: Vec<u8>,
-}
-
-impl KeyBytes {
-    pub(crate) fn new() -> Self {
-        Self { inline: [0; INLINE_KEY_BYTES], length: 0, spilled: Vec::new() }
-    }
-
-    #[inline]
-    pub(crate) fn as_slice(&self) -> &[u8] {
-        if self.spilled.is_empty() { &self.inline[..self.length] } else { &self.spilled }
-    }
-
-    #[inline]
-    fn extend(&mut self, bytes: &[u8]) {
-        let end = self.length + bytes.len();
-        if self.spilled.is_empty() {
-            if let Some(room) = self.inline.get_mut(self.length..end) {
-                room.copy_from_slice(bytes);
-                self.length = end;
-                return;
-            }
-            self.spilled.extend_from_slice(&self.inline[..self.length]);
+    /// The same, without the request.
+    pub(crate) fn to_owned(&self) -> Keys<'static> {
+        let mut owned = Keys::new();
+        for position in 0..self.keys.len() {
+            let Key { limit, values } = self.get(position);
+            let start = owned.built.len();
+            owned.built.extend_from_slice(values);
+            owned.keys.push((limit, Values::Built(start, owned.built.len())));
         }
-        self.spilled.extend_from_slice(bytes);
-        self.length = end;
+        owned
+    }
+
+    #[inline]
+    fn push(&mut self, limit: u64, value: &'a str) {
+        self.keys.push((limit, Values::Given(value.as_bytes())));
+    }
+
+    fn push_built(
+        &mut self,
+        limit: u64,
+        build: impl FnOnce(&mut ValueBytes) -> Result<(), BadSubject>,
+    ) -> Result<(), BadSubject> {
+        let start = self.built.len();
+        build(&mut self.built)?;
+        self.keys.push((limit, Values::Built(start, self.built.len())));
+        Ok(())
     }
 }
 
@@ -211,27 +213,49 @@ impl Compiled {
 
     /// Writes the keys this subject counts under, one per limit.
     #[inline]
-    pub(crate) fn write_keys(
+    pub(crate) fn write_keys<'a>(
         &self,
-        attributes: Attributes<'_>,
+        attributes: Attributes<'a>,
         privacy: &Keyed,
-        keys: &mut Keys,
+        keys: &mut Keys<'a>,
     ) -> Result<(), BadSubject> {
         subject::check(attributes)?;
         for (limit, compiled) in self.policy.limits().iter().zip(&self.limits) {
-            keys.bytes.extend(&compiled.fingerprint);
+            let fingerprint = compiled.fingerprint;
             match compiled.counts_by {
-                CountsBy::Nothing => {}
+                CountsBy::Nothing => keys.push(fingerprint, ""),
                 CountsBy::OneAsGiven => {
-                    keys.bytes.extend(value_of(limit, attributes, &limit.by[0])?.as_bytes());
+                    keys.push(fingerprint, value_of(limit, attributes, &limit.by[0])?);
                 }
-                CountsBy::Several => push_values(limit, attributes, privacy, &mut keys.bytes)?,
+                CountsBy::OneNormalised => {
+                    match normalised_value_of(limit, attributes, &limit.by[0])? {
+                        Cow::Borrowed(value) => keys.push(fingerprint, value),
+                        Cow::Owned(value) => keys.push_built(fingerprint, |built| {
+                            built.extend_from_slice(value.as_bytes());
+                            Ok(())
+                        })?,
+                    }
+                }
+                CountsBy::Several => keys.push_built(fingerprint, |built| {
+                    push_values(limit, attributes, privacy, built)
+                })?,
             }
-            // Bounded by the attributes a subject may have, well below this.
-            keys.ends[keys.count] = keys.bytes.length as u32;
-            keys.count += 1;
         }
         Ok(())
+    }
+
+    /// The claim of a policy with one limit that counts by one attribute as it is given: found
+    /// without the detours of the others. `None` also for a subject that is not in order.
+    #[inline]
+    pub(crate) fn plain_claim<'a>(&'a self, attributes: Attributes<'a>) -> Option<KeyedClaim<'a>> {
+        let ([limit], [compiled]) = (self.policy.limits(), &*self.limits) else { return None };
+        if compiled.counts_by != CountsBy::OneAsGiven || subject::check(attributes).is_err() {
+            return None;
+        }
+        let values = subject::find(attributes, &limit.by[0])?.as_bytes();
+        let quota = compiled.quota_of(limit, attributes, values);
+        let claim = Claim { rule: &limit.rule, quota, shadow: limit.shadow };
+        Some(KeyedClaim { claim, key: Key { limit: compiled.fingerprint, values } })
     }
 
     /// What this subject may have under each of its `keys`.
@@ -239,14 +263,14 @@ impl Compiled {
     pub(crate) fn write_claims<'a>(
         &'a self,
         attributes: Attributes<'_>,
-        keys: &'a Keys,
+        keys: &'a Keys<'_>,
         claims: &mut Claims<'a>,
     ) {
         for (position, (limit, compiled)) in
             self.policy.limits().iter().zip(&self.limits).enumerate()
         {
             let key = keys.get(position);
-            let quota = compiled.quota_of(limit, attributes, &key[FINGERPRINT_BYTES..]);
+            let quota = compiled.quota_of(limit, attributes, key.values);
             let claim = Claim { rule: &limit.rule, quota, shadow: limit.shadow };
             claims.push(KeyedClaim { claim, key });
         }
@@ -277,6 +301,14 @@ fn value_of<'a>(
     subject::find(attributes, name).ok_or_else(|| missing(limit, name))
 }
 
+fn normalised_value_of<'a>(
+    limit: &Limit,
+    attributes: Attributes<'a>,
+    name: &str,
+) -> Result<Cow<'a, str>, BadSubject> {
+    Ok(subject::normalise(name, value_of(limit, attributes, name)?, limit.ipv6_prefix))
+}
+
 #[cold]
 fn missing(limit: &Limit, name: &str) -> BadSubject {
     BadSubject {
@@ -290,19 +322,18 @@ pub(crate) fn push_values(
     limit: &Limit,
     attributes: Attributes<'_>,
     privacy: &Keyed,
-    bytes: &mut KeyBytes,
+    bytes: &mut ValueBytes,
 ) -> Result<(), BadSubject> {
     for (position, name) in limit.by.iter().enumerate() {
-        let value = value_of(limit, attributes, name)?;
-        let value = subject::normalise(name, value, limit.ipv6_prefix);
+        let value = normalised_value_of(limit, attributes, name)?;
         if limit.private {
-            bytes.extend(&privacy.mac(&[name.as_bytes(), &[0], value.as_bytes()]));
+            bytes.extend_from_slice(&privacy.mac(&[name.as_bytes(), &[0], value.as_bytes()]));
         } else {
             // The last value needs no length; the others are bounded well below this.
             if position + 1 < limit.by.len() {
-                bytes.extend(&(value.len() as u16).to_le_bytes());
+                bytes.extend_from_slice(&(value.len() as u16).to_le_bytes());
             }
-            bytes.extend(value.as_bytes());
+            bytes.extend_from_slice(value.as_bytes());
         }
     }
     Ok(())
@@ -315,7 +346,7 @@ pub(crate) fn attributes_fingerprint(limit: &Limit) -> [u8; FINGERPRINT_BYTES] {
     std::array::from_fn(|position| full[position])
 }
 
-fn fingerprint(policy: &str, limit: &Limit) -> [u8; FINGERPRINT_BYTES] {
+fn fingerprint(policy: &str, limit: &Limit) -> u64 {
     let rule = match &limit.rule {
         Rule::Fixed(Window::Span(per)) => format!("fixed {}", per.as_micros()),
         Rule::Fixed(Window::Calendar(unit, zone)) => {
@@ -336,5 +367,5 @@ fn fingerprint(policy: &str, limit: &Limit) -> [u8; FINGERPRINT_BYTES] {
     }
     parts.extend(limit.by.iter().map(|name| name.as_bytes()));
     let full = sha256(&parts);
-    std::array::from_fn(|position| full[position])
+    u64::from_le_bytes(std::array::from_fn(|position| full[position]))
 }

@@ -152,7 +152,7 @@ impl Shared {
         &self,
         once: &OnceKey,
         policy: &Arc<Compiled>,
-        keys: &Keys,
+        keys: &Keys<'_>,
         subject: Attributes<'_>,
         cost: u32,
         render: Render<impl FnOnce(&Answer) -> Vec<u8> + Send + 'static>,
@@ -162,7 +162,7 @@ impl Shared {
         policy.write_claims(subject, keys, &mut claims);
         let ask = policy.ask(Intent::Spend, cost, &claims);
         let body = {
-            let (policy, keys, signer) = (policy.clone(), keys.clone(), self.signer.clone());
+            let (policy, keys, signer) = (policy.clone(), keys.to_owned(), self.signer.clone());
             move |decided: &_| {
                 let render = render.lock().unwrap_or_else(PoisonError::into_inner).take();
                 let render = render.expect("one decision is rendered once");

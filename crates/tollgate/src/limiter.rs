@@ -132,18 +132,32 @@ impl Shared {
         decision: &mut Decision,
     ) -> Option<Result<(), Error>> {
         let Some(cost) = Cost::new(cost) else { return Some(Err(Error::ZeroCost)) };
-        let mut keys = Keys::new();
-        if let Err(bad) = policy.write_keys(subject, &self.privacy, &mut keys) {
-            return Some(Err(bad.into()));
-        }
-        let mut claims = Claims::new();
-        policy.write_claims(subject, &keys, &mut claims);
-        let ask = policy.ask(Intent::Spend, cost, &claims);
-        let asked = self.store.check_blocking(&ask, decision)?;
-        if asked.is_ok() {
-            self.watcher.decided(policy, &keys, decision);
+        let asked = match policy.plain_claim(subject) {
+            Some(claim) => {
+                self.store.check_blocking(&policy.ask(Intent::Spend, cost, &[claim]), decision)?
+            }
+            None => {
+                let mut keys = Keys::new();
+                if let Err(bad) = policy.write_keys(subject, &self.privacy, &mut keys) {
+                    return Some(Err(bad.into()));
+                }
+                let mut claims = Claims::new();
+                policy.write_claims(subject, &keys, &mut claims);
+                self.store.check_blocking(&policy.ask(Intent::Spend, cost, &claims), decision)?
+            }
+        };
+        if asked.is_ok() && !decision.allowed() {
+            self.record_refusal(policy, subject, decision);
         }
         Some(asked.map_err(Error::from))
+    }
+
+    #[cold]
+    fn record_refusal(&self, policy: &Arc<Compiled>, subject: Attributes<'_>, decision: &Decision) {
+        let mut keys = Keys::new();
+        if policy.write_keys(subject, &self.privacy, &mut keys).is_ok() {
+            self.watcher.decided(policy, &keys, decision);
+        }
     }
 
     /// The store could not answer: the policy says what then.

@@ -90,14 +90,14 @@ enum State {
 impl Watcher {
     /// The check path's part: nothing but a look if it was allowed.
     #[inline]
-    pub(crate) fn decided(&self, policy: &Arc<Compiled>, keys: &Keys, decision: &Decision) {
+    pub(crate) fn decided(&self, policy: &Arc<Compiled>, keys: &Keys<'_>, decision: &Decision) {
         if !decision.allowed() && policy.version() > 0 {
             self.refused(policy, keys, decision);
         }
     }
 
     #[cold]
-    fn refused(&self, policy: &Arc<Compiled>, keys: &Keys, decision: &Decision) {
+    fn refused(&self, policy: &Arc<Compiled>, keys: &Keys<'_>, decision: &Decision) {
         if let Some(watch) = self.0.get() {
             watch.intake.record(policy, keys, decision);
         }

@@ -5,7 +5,7 @@
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use subtle::ConstantTimeEq;
-use tollgate_core::store::{Receipt, SpendId, Spent};
+use tollgate_core::store::{Key, Receipt, SpendId, Spent};
 use tollgate_core::{Cost, Malformed, Reader, Writer};
 
 use crate::compiled::Keys;
@@ -16,7 +16,7 @@ use crate::secret::{Keyed, MAC_BYTES};
 const VERSION: u8 = 1;
 
 /// The token for an allowed decision.
-pub(crate) fn issue(spent: &Spent, cost: Cost, keys: &Keys, signer: &Keyed) -> String {
+pub(crate) fn issue(spent: &Spent, cost: Cost, keys: &Keys<'_>, signer: &Keyed) -> String {
     let mut bytes = Vec::with_capacity(128);
     let mut writer = Writer(&mut bytes);
     writer.byte(VERSION);
@@ -25,7 +25,7 @@ pub(crate) fn issue(spent: &Spent, cost: Cost, keys: &Keys, signer: &Keyed) -> S
     writer.uint(u128::from(cost.get()));
     writer.uint(spent.spends.len() as u128);
     for (position, spend) in spent.spends.iter().enumerate() {
-        writer.bytes(keys.get(position));
+        writer.key(keys.get(position));
         writer.spend(spend);
     }
     let mac = signer.mac(&[&bytes]);
@@ -60,7 +60,8 @@ fn decode(bytes: &[u8]) -> Result<Receipt, Malformed> {
     }
     let mut spends = Vec::with_capacity(length as usize);
     for _ in 0..length {
-        spends.push((reader.bytes()?.to_vec(), reader.spend()?));
+        let key = Key::parse(reader.bytes()?).ok_or(Malformed)?;
+        spends.push((key.to_vec(), reader.spend()?));
     }
     reader.end()?;
     Ok(Receipt { id, cost, spends })

@@ -3,9 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use tollgate::core::store::Receipt;
-use tollgate::core::{
-    Claim, Counted, Decision, Intent, Quota, Refund, Spend, State, States, Writer,
-};
+use tollgate::core::{Claim, Decision, Intent, Quota, Refund, Spend, State, States, Writer};
 use tollgate::core::{decide, refund};
 use tollgate::{Refunded, StoreErrorKind};
 
@@ -139,8 +137,7 @@ fn is_within(state: Option<&State>, goal: Option<&State>) -> bool {
             state.ends_at < goal.ends_at || state.count <= goal.count
         }
         (Some(State::Sliding(state)), Some(State::Sliding(goal))) => {
-            let total = |counted: &[Counted]| counted.iter().map(|one| one.count).sum::<u64>();
-            state.latest < goal.latest || total(state.buckets()) <= total(goal.buckets())
+            state.latest < goal.latest || state.total() <= goal.total()
         }
         (Some(state), Some(goal)) => match (state.as_bucket(), goal.as_bucket()) {
             (Some(state), Some(goal)) => state.tat <= goal.tat,

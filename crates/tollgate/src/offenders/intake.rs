@@ -52,7 +52,7 @@ impl Intake {
     }
 
     /// Records a check that was not allowed under each limit that refused it.
-    pub(crate) fn record(&self, policy: &Arc<Compiled>, keys: &Keys, decision: &Decision) {
+    pub(crate) fn record(&self, policy: &Arc<Compiled>, keys: &Keys<'_>, decision: &Decision) {
         let mine = shard_of_this_thread();
         for position in [mine, (mine + 1) % SHARDS] {
             let mut shard = match self.shards[position].try_lock() {
@@ -90,7 +90,7 @@ impl Intake {
 
 impl Shard {
     /// Whether there was room for the policy.
-    fn record(&mut self, policy: &Arc<Compiled>, keys: &Keys, decision: &Decision) -> bool {
+    fn record(&mut self, policy: &Arc<Compiled>, keys: &Keys<'_>, decision: &Decision) -> bool {
         let address = Arc::as_ptr(policy).addr();
         let at = decision.decided_at;
         if !self.policies.contains_key(&address) {
@@ -104,7 +104,7 @@ impl Shard {
         let refusing = decision.limits.iter().enumerate().filter(|(_, report)| report.refuses());
         for (position, _) in refusing {
             let sketch = &mut refusals.limits[position];
-            shown::with_name(keys.values(position), |name| {
+            shown::with_name(keys.get(position).values, |name| {
                 if sketch.add_known(name, Tally::one(at)) {
                     return;
                 }

@@ -93,7 +93,7 @@ mod tests {
         let mut keys = Keys::new();
         let privacy = Keyed::derive(b"secret", "private attribute");
         compiled.write_keys(attributes, &privacy, &mut keys).unwrap();
-        with_name(keys.values(0), |name| subject(&compiled.policy().limits()[0], name))
+        with_name(keys.get(0).values, |name| subject(&compiled.policy().limits()[0], name))
     }
 
     #[test]
