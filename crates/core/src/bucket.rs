@@ -189,7 +189,7 @@ pub(crate) fn standing(state: Option<Bucket>, quota: &Quota, now: Instant) -> St
 }
 
 #[inline]
-pub(crate) fn spend(bucket: &mut Bucket, quota: &Quota, now: Instant, cost: Cost) {
+pub(crate) fn spend(bucket: &mut Bucket, quota: &Quota, now: Instant, cost: Cost) -> Standing {
     // Without refunds, one that has expired is as good as new anyway.
     if bucket.refunded > 0 && bucket.expires_at() <= now {
         *bucket = Bucket::fresh(now);
@@ -197,6 +197,8 @@ pub(crate) fn spend(bucket: &mut Bucket, quota: &Quota, now: Instant, cost: Cost
     let spent = quota.emission.times(u64::from(cost.get()));
     bucket.tat = bucket.tat.max(FineInstant::from_instant(now)).plus(spent);
     bucket.latest = now;
+    let used = quota.emission.units_in(bucket.tat.since(now));
+    Standing { max: quota.max, used, resets_at: bucket.tat.ceil() }
 }
 
 /// Gives back no more than what of this spend still weighs on the key: not what time has already

@@ -67,7 +67,7 @@ pub fn decide_into<'a>(
     let latest = judge(decision, claims, states, cost, now);
     if latest > now {
         // A key has seen a later instant than the clock shows: it is that late, for all of them.
-        judge(decision, claims, states, cost, latest);
+        judge_later(decision, claims, states, cost, latest);
     }
     let now = decision.decided_at;
     let spends = decision.outcome == Outcome::Allowed && intent == Intent::Spend;
@@ -76,8 +76,7 @@ pub fn decide_into<'a>(
         report.standing = if spends {
             let fresh = || State::fresh(claim.rule, now);
             let state = states.get_or_insert_with(position, fresh);
-            charge(claim, state, now, cost);
-            standing(claim, Some(state), now)
+            charge(claim, state, now, cost)
         } else {
             standing(claim, states.get(position), now)
         };
@@ -101,17 +100,22 @@ pub fn decide_one(
         // Unpacked once.
         let mut bucket = packed.unpack();
         let verdict = bucket::verdict(Some(bucket), claim.quota, now, cost);
-        if spends(verdict) {
-            bucket::spend(&mut bucket, claim.quota, now, cost);
+        let standing = if spends(verdict) {
+            let standing = bucket::spend(&mut bucket, claim.quota, now, cost);
             *packed = PackedBucket::pack(bucket).expect("spending refunds nothing");
-        }
-        (verdict, bucket::standing(Some(bucket), claim.quota, now))
+            standing
+        } else {
+            bucket::standing(Some(bucket), claim.quota, now)
+        };
+        (verdict, standing)
     } else {
         let verdict = verdict(claim, Some(state), now, cost);
-        if spends(verdict) {
-            charge(claim, state, now, cost);
-        }
-        (verdict, standing(claim, Some(state), now))
+        let standing = if spends(verdict) {
+            charge(claim, state, now, cost)
+        } else {
+            standing(claim, Some(state), now)
+        };
+        (verdict, standing)
     };
     decision.outcome =
         if claim.shadow { Outcome::Allowed } else { worse(Outcome::Allowed, verdict) };
@@ -150,6 +154,17 @@ fn judge<'a>(
     latest
 }
 
+#[cold]
+fn judge_later<'a>(
+    decision: &mut Decision,
+    claims: &[impl AsRef<Claim<'a>>],
+    states: &impl States,
+    cost: Cost,
+    now: Instant,
+) {
+    judge(decision, claims, states, cost, now);
+}
+
 /// Stands in a report until everything is decided.
 const NOT_YET: Standing = Standing { max: 0, used: 0, resets_at: Instant::MIN };
 
@@ -186,17 +201,20 @@ fn standing(claim: &Claim<'_>, state: Option<&State>, now: Instant) -> Standing 
     }
 }
 
+/// Counts `cost`, and says how the limit stands then.
 #[inline]
-fn charge(claim: &Claim<'_>, state: &mut State, now: Instant, cost: Cost) {
+fn charge(claim: &Claim<'_>, state: &mut State, now: Instant, cost: Cost) -> Standing {
+    let quota = claim.quota;
     match (claim.rule, state) {
-        (Rule::Fixed(window), State::Fixed(state)) => fixed::spend(state, window, now, cost),
+        (Rule::Fixed(window), State::Fixed(state)) => fixed::spend(state, window, quota, now, cost),
         (Rule::Sliding { resolution, .. }, State::Sliding(state)) => {
-            sliding::spend(state, *resolution, now, cost);
+            sliding::spend(state, *resolution, quota, now, cost)
         }
         (Rule::Bucket { .. }, state) => {
             let mut bucket = state.as_bucket().expect(FOREIGN_STATE);
-            bucket::spend(&mut bucket, claim.quota, now, cost);
+            let standing = bucket::spend(&mut bucket, quota, now, cost);
             state.put_bucket(bucket);
+            standing
         }
         _ => panic!("{FOREIGN_STATE}"),
     }

@@ -57,9 +57,16 @@ pub(crate) fn standing(
 }
 
 #[inline]
-pub(crate) fn spend(state: &mut Fixed, window: &Window, now: Instant, cost: Cost) {
+pub(crate) fn spend(
+    state: &mut Fixed,
+    window: &Window,
+    quota: &Quota,
+    now: Instant,
+    cost: Cost,
+) -> Standing {
     *state = Fixed::at(Some(state), window, now);
     state.count = state.count.saturating_add(u64::from(cost.get()));
+    Standing { max: quota.max, used: state.count, resets_at: state.ends_at }
 }
 
 pub(crate) fn refund(state: &mut Fixed, ends_at: Instant, cost: Cost, now: Instant) -> Refund {

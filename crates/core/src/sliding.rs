@@ -154,7 +154,13 @@ fn when_left(sliding: &Sliding, gone: usize, wanted: u64) -> Instant {
 }
 
 #[inline]
-pub(crate) fn spend(sliding: &mut Sliding, resolution: Span, now: Instant, cost: Cost) {
+pub(crate) fn spend(
+    sliding: &mut Sliding,
+    resolution: Span,
+    quota: &Quota,
+    now: Instant,
+    cost: Cost,
+) -> Standing {
     let (gone, used) = sliding.at(now);
     if gone > 0 {
         sliding.drop_oldest(gone);
@@ -168,6 +174,8 @@ pub(crate) fn spend(sliding: &mut Sliding, resolution: Span, now: Instant, cost:
     } else {
         begin_bucket(sliding, Counted { starts_at: now.floor_to(resolution), count: cost });
     }
+    let resets_at = sliding.leaves_at(&sliding.newest).max(now);
+    Standing { max: quota.max, used: sliding.total, resets_at }
 }
 
 fn begin_bucket(sliding: &mut Sliding, bucket: Counted) {

@@ -208,7 +208,7 @@ impl Inner {
         &self,
         ask: &Ask<'_>,
         decision: &mut Decision,
-        spent: Option<impl FnOnce(&[KeyedState<'_>])>,
+        mut spent: Option<impl FnMut(&[KeyedState<'_>])>,
     ) -> Result<(), StoreError> {
         self.journal.healthy()?;
         // Before the locks, to hold them shorter: the states know if it is late by then.
@@ -219,7 +219,7 @@ impl Inner {
         {
             let now = now.max(self.swept_at());
             decide_one(decision, &keyed.claim, &mut state, intent, cost, now);
-            if let Some(spent) = spent
+            if let Some(mut spent) = spent
                 && decision.allowed()
                 && intent == Intent::Spend
             {
@@ -227,15 +227,24 @@ impl Inner {
             }
             return Ok(());
         }
+        let spends = |decision: &Decision| decision.allowed() && intent == Intent::Spend;
+        let known = self.shards.with_known(claims, |known| {
+            let now = now.max(self.swept_at());
+            decide_into(decision, claims, known, intent, cost, now);
+            if let Some(spent) = &mut spent
+                && spends(decision)
+            {
+                spent(&known.with_keys(claims));
+            }
+        });
+        if known.is_some() {
+            return Ok(());
+        }
         self.shards.with_locked(claims.iter().map(|keyed| keyed.key), |locked| {
             let now = now.max(self.swept_at());
-            match locked.known() {
-                Some(mut known) => decide_into(decision, claims, &mut known, intent, cost, now),
-                None => decide_into(decision, claims, locked, intent, cost, now),
-            }
-            if let Some(spent) = spent
-                && decision.allowed()
-                && intent == Intent::Spend
+            decide_into(decision, claims, locked, intent, cost, now);
+            if let Some(mut spent) = spent
+                && spends(decision)
             {
                 spent(&locked.states());
             }

@@ -8,7 +8,7 @@ use foldhash::fast::RandomState;
 use hashbrown::HashTable;
 use parking_lot::{MappedMutexGuard, Mutex, MutexGuard};
 use smallvec::SmallVec;
-use tollgate_core::store::Key;
+use tollgate_core::store::{Key, KeyedClaim};
 use tollgate_core::{INLINE_LIMITS, Instant, State, States};
 
 /// Enough that two requests rarely meet, and that sweeping one shard of ten million keys holds its
@@ -151,28 +151,71 @@ impl Shards {
         then(&mut Locked { guards, slots, hasher: &self.hasher })
     }
 
-    /// Each shard once. Those that others hardly wait for are all locked before any is read, so that
-    /// what they hold is fetched together, and all read before the others are locked.
-    #[inline]
+    /// Each shard once.
     fn lock_in_order<'s>(&'s self, order: &Order, slots: &mut [Slot<'_>]) -> Guards<'s> {
         let mut guards = Guards::new();
         let mut last = None;
-        let unshared = order.partition_point(|(shard, _)| *shard < UNSHARED_COUNT);
-        let (unshared, shared) = order.split_at(unshared);
-        for part in [unshared, shared] {
-            for &(shard, position) in part {
-                if last != Some(shard) {
-                    guards.push(self.shards[shard].lock());
-                    last = Some(shard);
-                }
-                slots[position].guard = guards.len() - 1;
+        for &(shard, position) in order {
+            if last != Some(shard) {
+                guards.push(self.shards[shard].lock());
+                last = Some(shard);
             }
-            for &(_, position) in part {
-                let slot = &mut slots[position];
-                slot.find(&guards[slot.guard]);
-            }
+            slots[position].guard = guards.len() - 1;
+        }
+        for slot in slots {
+            slot.find(&guards[slot.guard]);
         }
         guards
+    }
+
+    /// Lends the states of a few keys to `then`, with their shards locked, if every one is known
+    /// and in a shard of its own: what nearly all requests find.
+    #[inline]
+    pub(crate) fn with_known<R>(
+        &self,
+        claims: &[KeyedClaim<'_>],
+        then: impl FnOnce(&mut Known<'_>) -> R,
+    ) -> Option<R> {
+        let mut places = [Place { shard: usize::MAX, position: 0, hash: 0 }; INLINE_LIMITS];
+        if claims.len() > places.len() {
+            return None;
+        }
+        for (position, keyed) in claims.iter().enumerate() {
+            let hash = self.hash(keyed.key);
+            let place = Place { shard: Self::shard_of(keyed.key, hash), position, hash };
+            // One of few: put where it belongs by hand.
+            let mut at = position;
+            while at > 0 && places[at - 1].shard > place.shard {
+                places[at] = places[at - 1];
+                at -= 1;
+            }
+            places[at] = place;
+        }
+        let places = &places[..claims.len()];
+        if places.windows(2).any(|pair| pair[0].shard == pair[1].shard) {
+            return None;
+        }
+        let mut guards = [const { None }; INLINE_LIMITS];
+        let mut states = [const { None }; INLINE_LIMITS];
+        let unshared = places.partition_point(|place| place.shard < UNSHARED_COUNT);
+        let (places, shared_places) = places.split_at(unshared);
+        let (guards, shared_guards) = guards.split_at_mut(unshared);
+        // What others hardly wait for is all locked before any is read, so that it is fetched
+        // together, and all read before the rest is locked.
+        for (places, guards) in [(places, guards), (shared_places, shared_guards)] {
+            for (place, guard) in places.iter().zip(&mut *guards) {
+                *guard = Some(self.shards[place.shard].lock());
+            }
+            for (place, guard) in places.iter().zip(guards) {
+                let key = claims[place.position].key;
+                let table: &mut Table = guard.as_mut()?;
+                let entry = table.find_mut(place.hash, |entry| entry.key.get() == key)?;
+                // Fetches what stands behind it, too.
+                std::hint::black_box(entry.state.expires_at());
+                states[place.position] = Some(&mut entry.state);
+            }
+        }
+        Some(then(&mut Known(states)))
     }
 
     /// Puts a state back at start, when nobody else is there yet.
@@ -225,6 +268,15 @@ pub(crate) struct Locked<'s, 'a> {
 
 type Guards<'s> = SmallVec<[MutexGuard<'s, Table>; INLINE_LIMITS]>;
 
+/// Where a key is looked for.
+#[derive(Clone, Copy)]
+struct Place {
+    shard: usize,
+    /// Of its claim.
+    position: usize,
+    hash: u64,
+}
+
 /// Shards with the positions of the keys in them, ascending: so no two requests wait for each other.
 type Order = SmallVec<[(usize, usize); INLINE_LIMITS]>;
 
@@ -243,9 +295,6 @@ impl Slot<'_> {
     fn find(&mut self, table: &Table) {
         let is_it = |entry: &Entry| entry.key.get() == self.key;
         self.found = table.find_bucket_index(self.hash, is_it);
-        // Fetches what stands behind it too, if anything does.
-        let state = self.found.and_then(|found| table.get_bucket(found)).map(|entry| &entry.state);
-        std::hint::black_box(state.map(State::expires_at));
     }
 }
 
@@ -259,21 +308,6 @@ impl Locked<'_, '_> {
             }
         }
         states
-    }
-
-    /// All states at hand, if every key is known and in a shard of its own: what nearly all
-    /// requests find.
-    #[inline]
-    pub(crate) fn known(&mut self) -> Option<Known<'_>> {
-        let mut states = [const { None }; INLINE_LIMITS];
-        if self.guards.len() != self.slots.len() || self.slots.len() > states.len() {
-            return None;
-        }
-        for (number, table) in self.guards.iter_mut().enumerate() {
-            let position = self.slots.iter().position(|slot| slot.guard == number)?;
-            states[position] = Some(&mut table.get_bucket_mut(self.slots[position].found?)?.state);
-        }
-        Some(Known(states))
     }
 
     #[inline]
@@ -297,6 +331,17 @@ impl Locked<'_, '_> {
 
 /// The states of one request, none of which has to be made.
 pub(crate) struct Known<'s>([Option<&'s mut State>; INLINE_LIMITS]);
+
+impl Known<'_> {
+    /// Each with its key.
+    pub(crate) fn with_keys<'a>(
+        &'a self,
+        claims: &'a [KeyedClaim<'_>],
+    ) -> SmallVec<[KeyedState<'a>; INLINE_LIMITS]> {
+        let states = self.0.iter().flatten();
+        claims.iter().zip(states).map(|(keyed, state)| (keyed.key, &**state)).collect()
+    }
+}
 
 impl States for Known<'_> {
     #[inline]
