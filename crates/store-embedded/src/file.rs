@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use rusqlite::config::DbConfig;
 use rusqlite::{Connection, OpenFlags, params};
 use tollgate_core::store::{Key, StoreError};
 use tollgate_core::{Instant, Reader};
@@ -51,6 +52,8 @@ pub(crate) fn open(place: &Place) -> Result<Connection, StoreError> {
         }
     };
     connection.busy_timeout(LOCK_WAIT).map_err(fail)?;
+    // A statement is planned once. Without this, each new value bound to one may plan it again.
+    connection.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG, true).map_err(fail)?;
     connection.pragma_update(None, "locking_mode", "exclusive").map_err(fail)?;
     refuse_foreign(&connection, path)?;
     connection.pragma_update(None, "journal_mode", "wal").map_err(fail)?;
