@@ -17,7 +17,7 @@ use crate::Inner;
 use crate::error::{stopped_early, unusable};
 use crate::journal::{Turn, Waiter, Work, changes};
 use crate::shards::Shards;
-use crate::slots::{REMOVE_OLD, SLOTS_PER_SWEEP};
+use crate::slots::remove_old;
 
 /// Runs in the keeper's transaction, or is told why there is none; what it returns is called with
 /// the outcome of the commit.
@@ -251,10 +251,7 @@ impl Keeper {
                 latest = latest.max(Some(Instant::from_micros(row.get(0)?)));
             }
         }
-        for sql in REMOVE_OLD {
-            let mut statement = self.connection.prepare_cached(sql)?;
-            statement.execute(params![now.as_micros(), SLOTS_PER_SWEEP])?;
-        }
+        remove_old(&self.connection, now)?;
         if let Some(latest) = latest {
             self.inner.raise_swept_at(latest);
             self.write_swept_at()?;

@@ -5,7 +5,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use rusqlite::{OptionalExtension, Row, params};
+use rusqlite::{Connection, OptionalExtension, Row, params};
 use tokio::sync::oneshot;
 use tollgate_core::schedule::{Plan, Schedule, WindowState};
 use tollgate_core::store::{
@@ -22,7 +22,7 @@ use crate::keeper::Txn;
 pub(crate) type Books = HashMap<String, Schedule>;
 
 /// Slots removed in one sweep.
-pub(crate) const SLOTS_PER_SWEEP: i64 = 5_000;
+const SLOTS_PER_SWEEP: i64 = 5_000;
 
 const SLOT: &str = "s.event_id, s.policy, s.version, s.requested_at, s.by_caller, s.scheduled_at, \
                     s.per, s.position, s.created_at, c.cancelled_at \
@@ -380,14 +380,29 @@ fn slot_row(row: &Row<'_>) -> rusqlite::Result<Slot> {
     })
 }
 
-/// Slots whose policy's retention is over, and their windows: a few at a time.
-pub(crate) const REMOVE_OLD: [&str; 3] = [
-    "delete from slot where event_id in (select s.event_id from slot s \
-     join schedule k on k.policy = s.policy where s.scheduled_at < ?1 - k.retention limit ?2)",
-    "delete from slot_cancel where event_id in (select c.event_id from slot_cancel c \
-     where c.cancelled_at < ?1 and not exists \
-     (select 1 from slot s where s.event_id = c.event_id) limit ?2)",
-    "delete from slot_window where (policy, number) in (select w.policy, w.number \
-     from slot_window w join schedule k on k.policy = w.policy \
-     where (w.number + 1) * k.per < ?1 - k.retention limit ?2)",
-];
+/// Removes slots whose policy's retention is over, their cancels and their windows: a few at a
+/// time, found by their keys, so that it costs no more however many there are to keep.
+pub(crate) fn remove_old(connection: &Connection, now: Instant) -> rusqlite::Result<()> {
+    let few = params![now.as_micros(), SLOTS_PER_SWEEP];
+    let removed: Vec<String> = connection
+        .prepare_cached(
+            "delete from slot where event_id in (select s.event_id from schedule k \
+             cross join slot s on s.policy = k.policy and s.scheduled_at < ?1 - k.retention limit ?2) \
+             returning event_id",
+        )?
+        .query_map(few, |row| row.get(0))?
+        .collect::<Result<_, _>>()?;
+    let mut remove_cancel =
+        connection.prepare_cached("delete from slot_cancel where event_id = ?1")?;
+    for event_id in removed {
+        remove_cancel.execute(params![event_id])?;
+    }
+    connection
+        .prepare_cached(
+            "delete from slot_window where (policy, number) in (select w.policy, w.number \
+             from schedule k cross join slot_window w on w.policy = k.policy \
+             and w.number < (?1 - k.retention) / k.per limit ?2)",
+        )?
+        .execute(few)
+        .map(drop)
+}
