@@ -53,6 +53,7 @@ pub(crate) fn open(place: &Place) -> Result<Connection, StoreError> {
     };
     connection.busy_timeout(LOCK_WAIT).map_err(fail)?;
     // A statement is planned once. Without this, each new value bound to one may plan it again.
+    // Not for a schema with partial indexes: only a value says whether one of those will do.
     connection.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG, true).map_err(fail)?;
     connection.pragma_update(None, "locking_mode", "exclusive").map_err(fail)?;
     refuse_foreign(&connection, path)?;

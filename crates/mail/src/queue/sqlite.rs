@@ -10,7 +10,6 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use rusqlite::config::DbConfig;
 use rusqlite::types::ValueRef;
 use rusqlite::{Connection, ErrorCode, OpenFlags, params_from_iter};
 use tokio::sync::oneshot;
@@ -172,8 +171,6 @@ fn connect(path: &Path) -> Result<Connection, MailError> {
         | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let connection = Connection::open_with_flags(path, flags).map_err(fail)?;
     connection.busy_timeout(LOCK_WAIT).map_err(fail)?;
-    // A statement is planned once. Without this, each new value bound to one may plan it again.
-    connection.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG, true).map_err(fail)?;
     refuse_foreign(&connection, path)?;
     connection.pragma_update(None, "journal_mode", "wal").map_err(fail)?;
     connection.pragma_update(None, "synchronous", "full").map_err(fail)?;
