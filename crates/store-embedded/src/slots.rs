@@ -385,11 +385,7 @@ fn slot_row(row: &Row<'_>) -> rusqlite::Result<Slot> {
 pub(crate) fn remove_old(connection: &Connection, now: Instant) -> rusqlite::Result<()> {
     let few = params![now.as_micros(), SLOTS_PER_SWEEP];
     let removed: Vec<String> = connection
-        .prepare_cached(
-            "delete from slot where event_id in (select s.event_id from schedule k \
-             cross join slot s on s.policy = k.policy and s.scheduled_at < ?1 - k.retention limit ?2) \
-             returning event_id",
-        )?
+        .prepare_cached(REMOVE_SLOTS)?
         .query_map(few, |row| row.get(0))?
         .collect::<Result<_, _>>()?;
     let mut remove_cancel =
@@ -397,12 +393,46 @@ pub(crate) fn remove_old(connection: &Connection, now: Instant) -> rusqlite::Res
     for event_id in removed {
         remove_cancel.execute(params![event_id])?;
     }
-    connection
-        .prepare_cached(
-            "delete from slot_window where (policy, number) in (select w.policy, w.number \
-             from schedule k cross join slot_window w on w.policy = k.policy \
-             and w.number < (?1 - k.retention) / k.per limit ?2)",
-        )?
-        .execute(few)
-        .map(drop)
+    connection.prepare_cached(REMOVE_WINDOWS)?.execute(few).map(drop)
+}
+
+// `cross join` keeps the order: policies are few, and lead to the others by key.
+const REMOVE_SLOTS: &str = "delete from slot where event_id in (select s.event_id from schedule k \
+     cross join slot s on s.policy = k.policy and s.scheduled_at < ?1 - k.retention limit ?2) \
+     returning event_id";
+const REMOVE_WINDOWS: &str = "delete from slot_window where (policy, number) in \
+     (select w.policy, w.number from schedule k cross join slot_window w on w.policy = k.policy \
+     and w.number < (?1 - k.retention) / k.per limit ?2)";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::file::{Place, open};
+
+    #[test]
+    fn a_sweep_walks_through_nothing_but_the_policies() {
+        let connection = open(&Place::Memory).unwrap();
+        for sql in [REMOVE_SLOTS, REMOVE_WINDOWS] {
+            let steps: Vec<String> = connection
+                .prepare(&format!("explain query plan {sql}"))
+                .unwrap()
+                .query_map(params![0, 1], |row| row.get("detail"))
+                .unwrap()
+                .collect::<Result<_, _>>()
+                .unwrap();
+            let walks: Vec<_> = steps.iter().filter(|step| step.contains("SCAN")).collect();
+            assert_eq!(walks, ["SCAN k"], "{steps:?}");
+        }
+    }
+
+    #[test]
+    fn a_look_up_is_planned_once() {
+        let connection = open(&Place::Memory).unwrap();
+        let look_up =
+            || connection.prepare_cached(&format!("select {SLOT} where s.event_id = ?1")).unwrap();
+        for event_id in ["a", "b", "c"] {
+            assert!(!look_up().exists(params![event_id]).unwrap());
+        }
+        assert_eq!(look_up().get_status(rusqlite::StatementStatus::RePrepare), 0);
+    }
 }
