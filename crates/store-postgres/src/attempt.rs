@@ -83,8 +83,7 @@ impl Inner {
                 )?;
             }
             self.stats.batch(requests.len() as u64);
-            known.epoch = reading.epoch;
-            known.remember(&batch);
+            known.remember(&batch, reading);
             self.remember(
                 requests,
                 &answers,
@@ -110,7 +109,8 @@ impl Inner {
         if !batch.recalled(known) {
             return Ok(None);
         }
-        let now = self.time.now();
+        // A slow answer to another lane may have set the clock carried forward back a little.
+        let now = self.time.now().max(known.latest);
         let reading = Reading { now, clock: now, epoch: known.epoch };
         let answers = batch.settle(attempt.backs, reading, || self.next_spend_id());
         let changes = batch.changes();
@@ -124,7 +124,7 @@ impl Inner {
             Ok(Ok(Some(database_micros))) => {
                 self.time.read(database_micros);
                 known.trust.was_right();
-                known.remember(&batch);
+                known.remember(&batch, reading);
                 self.stats.batch(attempt.requests.len() as u64);
                 self.forget_shielded(&batch);
                 Ok(Some(answers))

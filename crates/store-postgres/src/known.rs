@@ -6,8 +6,9 @@
 //! and may forget. It does not know refusals: see the shield.
 
 use hashbrown::HashMap;
+use tollgate_core::Instant;
 
-use crate::batch::Batch;
+use crate::batch::{Batch, Reading};
 
 /// Keys remembered by one lane, at most: a few megabytes.
 const MAX_KEYS: usize = 32_768;
@@ -19,6 +20,9 @@ pub(crate) struct Known {
     states: HashMap<Vec<u8>, Vec<u8>, foldhash::fast::RandomState>,
     /// Of the catalogue, as last seen.
     pub(crate) epoch: u64,
+    /// What the lane last decided by. All that is remembered was counted by then, so nothing is
+    /// decided on it at an earlier instant.
+    pub(crate) latest: Instant,
     pub(crate) trust: Trust,
 }
 
@@ -54,7 +58,9 @@ impl Known {
     }
 
     /// The states that a batch leaves behind in the database.
-    pub(crate) fn remember(&mut self, batch: &Batch<'_>) {
+    pub(crate) fn remember(&mut self, batch: &Batch<'_>, reading: Reading) {
+        self.epoch = reading.epoch;
+        self.latest = reading.now;
         for (key, state) in batch.left_behind() {
             match (self.states.get_mut(key), state) {
                 (Some(known), Some(state)) => *known = state,

@@ -29,6 +29,10 @@
 //! milliseconds before it was done; what is in doubt makes the most larger for the whole history. A
 //! bucket's arithmetic is rounded in the store's favour, by less than a millionth of a unit.
 //!
+//! What is allowed on remembered states is stamped a moment before it is counted. Whoever spends
+//! after it knows of it all the same; whoever is refused or looks in that moment need not. So a
+//! spend is held against those only from when its caller was told.
+//!
 //! Deliberately absent: any order but that of `decided_at`. Two batches that hold one key never
 //! share a microsecond, and within a batch the order does not matter for these sums. A database
 //! whose clock steps back during a history would be accused wrongly.
@@ -68,6 +72,8 @@ pub struct Answer<'a> {
     pub outcome: Outcome,
     pub asked_at: i64,
     pub decided_at: i64,
+    /// When whoever asked had the answer: by then at the latest it was counted.
+    pub told_at: i64,
     pub cost: u32,
     /// Of the policy; `None` where the answer does not tell: then its `max`es do.
     pub version: Option<u64>,

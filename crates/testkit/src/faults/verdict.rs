@@ -135,7 +135,8 @@ fn add(history: &mut History, user: u32, decided: &Decided, outcome: Outcome) {
     });
     let at = decided.decided_at_micros;
     let (version, limits) = (None, &limits);
-    history.add(&Answer { outcome, asked_at: at, decided_at: at, cost: 1, version, limits });
+    let (asked_at, decided_at, told_at) = (at, at, at);
+    history.add(&Answer { outcome, asked_at, decided_at, told_at, cost: 1, version, limits });
 }
 
 fn policy() -> Policy {

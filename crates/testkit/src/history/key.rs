@@ -31,6 +31,7 @@ enum What {
     },
     Allowed {
         cost: u64,
+        told_at: i64,
         given_back_from: Option<i64>,
     },
 }
@@ -43,7 +44,9 @@ impl KeyHistory {
     pub(super) fn add(&mut self, answer: &Answer<'_>, seen: &Seen, terms: Terms) {
         let cost = u64::from(answer.cost);
         let what = match answer.outcome {
-            Outcome::Allowed { given_back_from } => What::Allowed { cost, given_back_from },
+            Outcome::Allowed { given_back_from } => {
+                What::Allowed { cost, told_at: answer.told_at, given_back_from }
+            }
             Outcome::Refused { from_memory } if seen.refuses => What::Refused { cost, from_memory },
             Outcome::Refused { from_memory: true } => What::Stood,
             Outcome::Refused { from_memory: false } | Outcome::Looked => What::Stands,
@@ -64,7 +67,7 @@ impl KeyHistory {
         let mut tally = Tally::default();
         for line in &self.lines {
             match line.what {
-                What::Allowed { cost, given_back_from: None } => tally.units += cost,
+                What::Allowed { cost, given_back_from: None, .. } => tally.units += cost,
                 What::Refused { .. } => tally.refusals += 1,
                 What::Allowed { .. } | What::Stands | What::Stood => {}
             }
@@ -76,6 +79,8 @@ impl KeyHistory {
     fn replay_least(&self, fault: &mut impl FnMut(i64, Wrong)) {
         let mut least = Standing::new(self.rule, Side::Least);
         let mut refunds = self.refunds().into_iter().peekable();
+        // Not yet told to anybody: whoever only looks may have looked before it was counted.
+        let mut untold: Vec<(i64, (u64, Terms))> = Vec::new();
         for Line { at, used, terms, what } in self.lines.iter().copied() {
             if let What::Stood | What::Refused { from_memory: true, .. } = what {
                 continue;
@@ -83,14 +88,19 @@ impl KeyHistory {
             while let Some((_, spend)) = refunds.next_if(|(from, _)| *from <= at) {
                 least.give_back(spend);
             }
-            if let What::Allowed { cost, .. } = what {
+            untold.retain(|(told_at, _)| *told_at > at);
+            let held = if let What::Allowed { cost, told_at, .. } = what {
                 least.spend(at, cost, terms);
+                untold.push((told_at, (cost, terms)));
                 let held = least.held(at, terms);
                 if held > terms.holds {
                     fault(at, Wrong::OneTooMany { held, max: terms.holds });
                 }
-            }
-            let held = least.held(at, terms);
+                held
+            } else {
+                let unsure: Vec<_> = untold.iter().map(|(_, spend)| *spend).collect();
+                least.held_at_least(at, terms, &unsure)
+            };
             if held > used {
                 fault(at, Wrong::Forgotten { held, used });
             }

@@ -86,9 +86,19 @@ impl Standing {
 
     /// Units that count at `at`, in the measure of these terms.
     pub(crate) fn held(&mut self, at: i64, terms: Terms) -> u64 {
+        self.held_at_least(at, terms, &[])
+    }
+
+    /// The same, if any of these spends, each so many units at such terms, may not have been yet.
+    pub(crate) fn held_at_least(&mut self, at: i64, terms: Terms, unsure: &[(u64, Terms)]) -> u64 {
         self.leave(at);
-        let Rule::Bucket { per } = self.rule else { return self.sum };
+        let Rule::Bucket { per } = self.rule else {
+            return self.sum.saturating_sub(unsure.iter().map(|(cost, _)| cost).sum());
+        };
         let owed = self.full_at_after(self.spends.len()).max(fine(at)) - fine(at) + self.doubt;
+        let adds =
+            |(cost, terms): &(u64, Terms)| unit_fine(per, *terms, Side::Most) * i128::from(*cost);
+        let owed = (owed - unsure.iter().map(adds).sum::<i128>()).max(0);
         // Rounded up: a fraction too much is too much. The unit itself is the store's.
         let unit = unit_fine(per, terms, Side::Most);
         u64::try_from((owed + unit - 1) / unit).unwrap_or(u64::MAX)

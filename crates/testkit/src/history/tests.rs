@@ -33,12 +33,24 @@ fn made(rule: Rule, terms: Terms) -> Made {
 }
 
 impl Made {
-    fn answer(mut self, outcome: Outcome, at: i64, cost: u32, max: u64, used: u64) -> Self {
+    fn answer(self, outcome: Outcome, at: i64, cost: u32, max: u64, used: u64) -> Self {
+        self.answer_late(outcome, (at, at), cost, max, used)
+    }
+
+    fn answer_late(
+        mut self,
+        outcome: Outcome,
+        (at, told_at): (i64, i64),
+        cost: u32,
+        max: u64,
+        used: u64,
+    ) -> Self {
         let refuses = matches!(outcome, Outcome::Refused { .. });
         self.history.add(&Answer {
             outcome,
             asked_at: at,
             decided_at: at,
+            told_at,
             cost,
             version: Some(1),
             limits: &[Seen { key: 7, max, used, refuses }],
@@ -51,6 +63,7 @@ impl Made {
             outcome: Outcome::Looked,
             asked_at: 0,
             decided_at: 0,
+            told_at: 0,
             cost: 1,
             version: Some(1),
             limits: &[],
@@ -61,6 +74,13 @@ impl Made {
     fn allow(self, at: i64, cost: u32, used: u64) -> Self {
         let max = self.max();
         self.answer(Outcome::Allowed { given_back_from: None }, at, cost, max, used)
+    }
+
+    /// What its caller hears of only at `told_at`.
+    fn allow_late(self, at: i64, told_at: i64, cost: u32, used: u64) -> Self {
+        let max = self.max();
+        let outcome = Outcome::Allowed { given_back_from: None };
+        self.answer_late(outcome, (at, told_at), cost, max, used)
     }
 
     fn allow_and_give_back(self, at: i64, cost: u32, used: u64, from: i64) -> Self {
@@ -256,6 +276,18 @@ fn all_of_one_instant_may_be_logged_in_any_order() {
 }
 
 #[test]
+fn whoever_only_looks_need_not_know_of_what_nobody_was_told_yet() {
+    for made in [|| fixed(9), || sliding(9), || bucket(9, 9)] {
+        let told_at_40 = || made().allow(10, 2, 2).allow_late(20, 40, 3, 5);
+        told_at_40().look(30, 2).look(30, 5).refuse(39, 8, 2).look(40, 5).accept();
+        let forgotten = |held, used| Wrong::Forgotten { held, used };
+        assert_eq!(told_at_40().look(30, 1).wrongs(), [(30, forgotten(2, 1))], "told long ago");
+        assert_eq!(told_at_40().look(40, 4).wrongs(), [(40, forgotten(5, 4))], "told by now");
+        assert_eq!(told_at_40().allow(30, 1, 5).wrongs(), [(30, forgotten(6, 5))], "it spends");
+    }
+}
+
+#[test]
 fn a_limit_that_did_not_refuse_need_not_be_full() {
     let both = vec![Rule::Fixed { per: SECOND }, Rule::Fixed { per: SECOND }];
     let mut history = History::new("p", both, Versions::only(vec![terms(1), terms(9)]));
@@ -267,6 +299,7 @@ fn a_limit_that_did_not_refuse_need_not_be_full() {
             outcome,
             asked_at: 5,
             decided_at: 5,
+            told_at: 5,
             cost: 1,
             version: Some(1),
             limits: &[

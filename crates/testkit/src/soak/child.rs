@@ -190,7 +190,7 @@ impl Instance {
     }
 
     fn write(&self, task: u16, turn: u32, asked_at: i64, what: What) -> Result<(), String> {
-        let record = Record { task, turn, asked_at, what };
+        let record = Record { task, turn, asked_at, told_at: now(), what };
         self.log.write(record).map_err(|error| format!("the log cannot be written: {error}"))
     }
 

@@ -1,4 +1,4 @@
-//! One line of an instance's log: 56 bytes, written before the instance goes on.
+//! One line of an instance's log: 64 bytes, written before the instance goes on.
 //!
 //! A log is appended to, one record with one write, so a kill leaves whole records and at most half
 //! a one at the end.
@@ -9,7 +9,7 @@ use std::path::Path;
 
 use tollgate::{Answer, Outcome, Refunded, StoreErrorKind, Verdict};
 
-pub(crate) const BYTES: usize = 56;
+pub(crate) const BYTES: usize = 64;
 /// Limits of one policy, at most.
 pub(crate) const LIMITS: usize = 3;
 
@@ -19,6 +19,8 @@ pub(crate) struct Record {
     pub(crate) turn: u32,
     /// When it was asked, by this machine's clock.
     pub(crate) asked_at: i64,
+    /// When the answer was here.
+    pub(crate) told_at: i64,
     pub(crate) what: What,
 }
 
@@ -115,6 +117,7 @@ impl Record {
         writer.0.extend(self.task.to_le_bytes());
         writer.0.extend(self.turn.to_le_bytes());
         writer.0.extend(self.asked_at.to_le_bytes());
+        writer.0.extend(self.told_at.to_le_bytes());
         match self.what {
             What::Answered(answered) => answered.write(&mut writer),
             What::Stats { batched, shielded } => {
@@ -134,6 +137,7 @@ impl Record {
         let task = u16::from_le_bytes(take(&mut reader)?);
         let turn = u32::from_le_bytes(take(&mut reader)?);
         let asked_at = i64::from_le_bytes(take(&mut reader)?);
+        let told_at = i64::from_le_bytes(take(&mut reader)?);
         let what = match *kind {
             BORN => What::Born,
             ANSWERED => What::Answered(Answered::read(*detail, &mut reader)?),
@@ -145,7 +149,7 @@ impl Record {
             },
             _ => return None,
         };
-        Some(Self { task, turn, asked_at, what })
+        Some(Self { task, turn, asked_at, told_at, what })
     }
 }
 
@@ -274,7 +278,7 @@ mod tests {
             What::GaveBack(Refunded::Expired),
             What::Stats { batched: u64::MAX, shielded: 3 },
         ] {
-            let record = Record { task: 513, turn: 70_000, asked_at: -5, what };
+            let record = Record { task: 513, turn: 70_000, asked_at: -5, told_at: 6, what };
             assert_eq!(Record::from_bytes(&record.to_bytes()), Some(record));
         }
         assert_eq!(Answered::from_body(&answered.to_body()), Some(answered));

@@ -107,7 +107,7 @@ impl Trial {
         answered: &Answered,
         refunds: &HashMap<(u16, u32), i64>,
     ) {
-        let Record { task, turn, asked_at, .. } = *record;
+        let Record { task, turn, asked_at, told_at, .. } = *record;
         let part = &casting.part;
         let request = part.request(task, turn);
         self.summary.answered(answered, &casting.face);
@@ -128,7 +128,7 @@ impl Trial {
         };
         // What is replayed was decided when it was first asked, by whoever that was.
         let asked_at = if answered.replayed { answered.decided_at } else { asked_at };
-        self.add(part, &request, asked_at, outcome, answered);
+        self.add(part, &request, (asked_at, told_at), outcome, answered);
     }
 
     /// Whether this is the first record of what was allowed under an idempotency key. All others must
@@ -157,7 +157,7 @@ impl Trial {
         &mut self,
         part: &Part,
         request: &Request,
-        asked_at: i64,
+        (asked_at, told_at): (i64, i64),
         outcome: Outcome,
         answered: &Answered,
     ) {
@@ -176,6 +176,7 @@ impl Trial {
             outcome,
             asked_at,
             decided_at: answered.decided_at,
+            told_at,
             cost: request.cost,
             version: (answered.version > 0).then_some(u64::from(answered.version)),
             limits: &limits,
@@ -227,7 +228,8 @@ impl Trial {
                 let asked_at = SystemClock.now().as_micros();
                 let answer = gate.peek(&name, &request.subject(), 1).await;
                 let answered = Answered::of(&answer.map_err(|error| error.to_string())?);
-                self.add(part, &request, asked_at, Outcome::Looked, &answered);
+                let told_at = SystemClock.now().as_micros();
+                self.add(part, &request, (asked_at, told_at), Outcome::Looked, &answered);
             }
         }
         Ok(())

@@ -37,7 +37,15 @@ fn add_asked(
 ) {
     let refuses = matches!(outcome, Outcome::Refused { .. });
     let limits = [Seen { key: 7, max, used, refuses }];
-    history.add(&Answer { outcome, asked_at, decided_at, cost: 1, version, limits: &limits });
+    history.add(&Answer {
+        outcome,
+        asked_at,
+        decided_at,
+        told_at: decided_at,
+        cost: 1,
+        version,
+        limits: &limits,
+    });
 }
 
 fn wrongs(history: History) -> Vec<(i64, Wrong)> {

@@ -111,6 +111,7 @@ fn history(algorithm: &str, told: &[Told], versions: &[Version]) -> History {
             outcome: *outcome,
             asked_at: *at,
             decided_at: *at,
+            told_at: *at,
             cost: *cost,
             version: Some(*version),
             limits: &[*seen],
