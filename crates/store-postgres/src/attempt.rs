@@ -109,8 +109,7 @@ impl Inner {
         if !batch.recalled(known) {
             return Ok(None);
         }
-        // A slow answer to another lane may have set the clock carried forward back a little.
-        let now = self.time.now().max(known.latest);
+        let now = self.time.now_after(known.latest);
         let reading = Reading { now, clock: now, epoch: known.epoch };
         let answers = batch.settle(attempt.backs, reading, || self.next_spend_id());
         let changes = batch.changes();

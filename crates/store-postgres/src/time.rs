@@ -78,6 +78,13 @@ impl Time {
         Instant::from_micros(micros).max(self.swept_at())
     }
 
+    /// The same, and not before `latest`: a slow answer to another lane sets what is carried forward
+    /// back a little. Tests set their clock back on purpose.
+    pub(crate) fn now_after(&self, latest: Instant) -> Instant {
+        let now = self.now();
+        if self.injected.is_some() { now } else { now.max(latest) }
+    }
+
     /// How far [`Time::now`] may be behind the database's clock for a decision to be made by it; it
     /// is never ahead, unless one of the clocks was set. `None`: tests say what time it is.
     pub(crate) fn tolerance_micros(&self) -> Option<i64> {
