@@ -73,28 +73,72 @@ pub struct Fill {
     pub max: u64,
 }
 
+/// After so many windows of time, what nobody asked for meanwhile is forgotten.
+const TIDY_AFTER: i64 = 10_000;
+
 /// A plan and the places given under it.
 #[derive(Clone, Debug)]
 pub struct Schedule {
     plan: Plan,
+    /// Windows before this one are not known.
+    first: i64,
     /// Only those in which something is given.
     windows: BTreeMap<i64, WindowState>,
+    /// When it was last tidied, and the first window anybody asked for since.
+    tidied_at: i64,
+    asked_from: i64,
     /// Each full window that could have places, and all behind it that never could.
     runs: Runs,
     windows_examined: u64,
 }
 
 impl Schedule {
+    /// One in which nothing was given yet.
     pub fn new(plan: Plan) -> Self {
-        Self { plan, windows: BTreeMap::new(), runs: Runs::default(), windows_examined: 0 }
+        Self { first: i64::MIN, ..Self::unknown(plan) }
+    }
+
+    /// One of which no window is known yet: see [`Self::extend_back`].
+    pub fn unknown(plan: Plan) -> Self {
+        Self {
+            plan,
+            first: i64::MAX,
+            windows: BTreeMap::new(),
+            tidied_at: i64::MAX,
+            asked_from: i64::MAX,
+            runs: Runs::default(),
+            windows_examined: 0,
+        }
     }
 
     /// A schedule as a store kept it.
     pub fn load(plan: Plan, windows: impl IntoIterator<Item = (i64, WindowState)>) -> Self {
-        let mut schedule = Self::new(plan);
-        schedule.windows.extend(windows.into_iter().filter(|(_, state)| state.count() > 0));
-        schedule.find_runs();
+        let mut schedule = Self::unknown(plan);
+        schedule.extend_back(i64::MIN, windows);
         schedule
+    }
+
+    /// Windows before this one are not known, and nothing may be assigned to them.
+    pub fn first(&self) -> i64 {
+        self.first
+    }
+
+    /// Knows the windows from `first` on: these are the ones before [`Self::first`] in which
+    /// something is given.
+    pub fn extend_back(
+        &mut self,
+        first: i64,
+        windows: impl IntoIterator<Item = (i64, WindowState)>,
+    ) {
+        let knows_none = self.first == i64::MAX;
+        for (index, state) in windows {
+            let is_new = knows_none || index < self.first;
+            if is_new && index >= first && state.count() > 0 {
+                self.windows.insert(index, state);
+                self.refresh(index);
+            }
+        }
+        self.first = self.first.min(first);
     }
 
     pub fn plan(&self) -> &Plan {
@@ -109,6 +153,7 @@ impl Schedule {
         let last = self.plan.last_for(requested);
         let empty = WindowState::default();
         let mut index = self.plan.index_of(requested);
+        debug_assert!(index >= self.first, "what is not known cannot be assigned to");
         loop {
             index = self.runs.end_after(index).unwrap_or(index);
             if index > last {
@@ -153,13 +198,29 @@ impl Schedule {
 
     /// Replaces a window that another instance changed.
     pub fn put_window(&mut self, index: i64, state: WindowState) {
-        self.windows.insert(index, state);
-        self.refresh(index);
+        if index >= self.first {
+            self.windows.insert(index, state);
+            self.refresh(index);
+        }
     }
 
-    /// Forgets the windows before `index`. They count as empty from then on: whoever calls this
-    /// no longer assigns to them.
+    /// Now and then forgets what lies before all that was asked for in the last
+    /// [`TIDY_AFTER`] windows of time. `asked` is the first window that is about to be asked for.
+    pub fn tidy(&mut self, now: Instant, asked: i64) {
+        let now = self.plan.index_of(now);
+        self.asked_from = self.asked_from.min(asked).min(now);
+        if self.tidied_at == i64::MAX {
+            self.tidied_at = now;
+        } else if now.saturating_sub(self.tidied_at) >= TIDY_AFTER {
+            self.remove_before(self.asked_from);
+            self.tidied_at = now;
+            self.asked_from = asked.min(now);
+        }
+    }
+
+    /// Forgets the windows before `index`: they are not known any more.
     pub fn remove_before(&mut self, index: i64) {
+        self.first = self.first.max(index);
         self.windows = self.windows.split_off(&index);
         if let Some(cut) = self.runs.remove_before(index)
             && let Some(start) = self.plan.next_with_places(index, cut.end - 1)

@@ -30,6 +30,16 @@ fn decoded(state: &WindowState) -> WindowState {
     WindowState::decode(&state.encode()).expect("what it encoded itself")
 }
 
+/// What was forgotten is read again, in two parts.
+fn read_again(schedule: &mut Schedule, whole: &Schedule) {
+    let windows = || whole.windows().map(|(index, state)| (index, state.clone()));
+    let first = schedule.first();
+    schedule.extend_back(first.saturating_sub(7), windows());
+    schedule.extend_back(i64::MIN, windows());
+    assert_same(schedule, whole);
+    assert_eq!(schedule.first(), i64::MIN);
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(250))]
 
@@ -103,8 +113,10 @@ proptest! {
         }
         let kept = schedule.windows().filter(|(index, _)| *index >= before);
         let kept: Vec<_> = kept.map(|(index, state)| (index, state.clone())).collect();
+        let whole = schedule.clone();
         schedule.remove_before(before);
         assert_same(&schedule, &Schedule::load(plan(100, max), kept));
+        read_again(&mut schedule, &whole);
     }
 
     #[test]
@@ -124,8 +136,10 @@ proptest! {
         let before = plan.index_of(at(near - 2 * DAY)) + windows;
         let kept = schedule.windows().filter(|(index, _)| *index >= before);
         let kept: Vec<_> = kept.map(|(index, state)| (index, state.clone())).collect();
+        let whole = schedule.clone();
         schedule.remove_before(before);
         assert_same(&schedule, &Schedule::load(plan, kept));
+        read_again(&mut schedule, &whole);
     }
 }
 
@@ -177,4 +191,21 @@ fn guests_count_and_hold_no_position() {
     assert!(!schedule.give_back_guest(at(150)), "two came, two left");
     assert!(!schedule.give_back_guest(at(5000)), "none ever was there");
     assert!(schedule.window(50).is_none());
+}
+
+#[test]
+fn what_nobody_asks_for_any_more_is_forgotten_after_a_while() {
+    let mut schedule = Schedule::new(plan(100, 1));
+    let mut ask = |window: i64, back: i64| {
+        schedule.tidy(at(window * 100), window - back);
+        schedule.assign(at((window - back) * 100), 0).expect("a place");
+        schedule.windows().next().map(|(index, _)| index)
+    };
+    assert_eq!(ask(0, 0), Some(0));
+    assert_eq!(ask(9_000, 0), Some(0));
+    assert_eq!(ask(10_000, 5_000), Some(0), "all that was asked for since the start stays");
+    assert_eq!(ask(19_999, 0), Some(0));
+    assert_eq!(ask(20_000, 0), Some(5_000), "asked for by somebody in the last 10,000");
+    assert_eq!(ask(29_999, 12_000), Some(5_000));
+    assert_eq!(ask(30_000, 0), Some(17_999), "asked for far behind, and kept for that");
 }

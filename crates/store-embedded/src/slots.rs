@@ -3,23 +3,22 @@
 //! A policy's schedule is kept in memory while it is in use. If a commit fails, memory would be
 //! ahead of the file, so it is dropped and read again.
 
+mod book;
+
 use std::collections::{BTreeMap, HashMap};
 
 use rusqlite::{Connection, OptionalExtension, Row, params};
 use tokio::sync::oneshot;
-use tollgate_core::schedule::{Plan, Schedule, WindowState};
 use tollgate_core::store::{
     Recount, ScheduleAsk, Slot, SlotAnswer, SlotQuery, StoreError, WindowFill, assign_all,
-    give_back, window_of,
 };
 use tollgate_core::{Instant, Span};
 
 use crate::Embedded;
-use crate::error::{damaged, stopped};
+use crate::error::stopped;
 use crate::keeper::Txn;
-
-/// Schedules in use, by policy.
-pub(crate) type Books = HashMap<String, Schedule>;
+pub(crate) use book::Books;
+use book::{Kept, book, kept, put_window, windows};
 
 /// Slots removed in one sweep.
 const SLOTS_PER_SWEEP: i64 = 5_000;
@@ -33,7 +32,7 @@ impl Embedded {
     pub async fn assign_slots(&self, ask: ScheduleAsk) -> Result<Vec<SlotAnswer>, StoreError> {
         self.run_booked(move |txn, books| {
             let now = txn.inner.now();
-            let schedule = book(txn, books, &ask)?;
+            let schedule = book(txn, books, &ask, now)?;
             let mut known = HashMap::new();
             for event in &ask.events {
                 if let Some(slot) = find(txn, &event.event_id)? {
@@ -78,23 +77,28 @@ impl Embedded {
             if slot.cancelled_at.is_some() {
                 return Ok(Some(slot));
             }
+            // Everything is read before anything is written: what fails has changed nothing.
+            let per = kept(txn, &slot.policy)?.map_or(slot.per, |kept| kept.per);
+            let number = slot.scheduled_at.as_micros().div_euclid(per.as_micros());
+            // None where it is not counted.
+            let window = windows(txn, &slot.policy, number, number, 1)?.pop();
             let now = txn.inner.now();
             slot.cancelled_at = Some(now);
             txn.write(
                 "insert into slot_cancel (event_id, cancelled_at) values (?1, ?2)",
                 vec![event_id.into(), now.as_micros().into()],
             );
-            // Only the states matter here, and they do not depend on the rest of the plan.
-            let per = kept_per(txn, &slot.policy)?.unwrap_or(slot.per);
-            if !books.contains_key(&slot.policy) {
-                let plan =
-                    Plan::new(per, 1).map_err(|_| damaged(txn.inner.place.path(), "a schedule"))?;
-                books.insert(slot.policy.clone(), load(txn, &slot.policy, plan)?);
-            }
-            if let Some(schedule) = books.get_mut(&slot.policy) {
-                give_back(schedule, &slot);
-                let number = window_of(schedule, &slot);
-                put_window(txn, &slot.policy, number, schedule.window(number));
+            if let Some((_, mut state)) = window {
+                slot.leave(&mut state, per);
+                put_window(
+                    txn,
+                    &slot.policy,
+                    number,
+                    Some(&state).filter(|state| state.count() > 0),
+                );
+                if let Some(schedule) = books.get_mut(&slot.policy) {
+                    schedule.put_window(number, state);
+                }
             }
             Ok(Some(slot))
         })
@@ -142,8 +146,9 @@ impl Embedded {
         limit: u32,
     ) -> Result<Vec<WindowFill>, StoreError> {
         self.run(move |txn| {
-            if kept_per(txn, &policy)? != Some(per) {
-                // Nothing was given under this plan yet, so its windows are not counted yet.
+            let counts = |kept: &Kept| kept.per == per && first >= kept.first_counted();
+            if !kept(txn, &policy)?.as_ref().is_some_and(counts) {
+                // Nothing was given under this plan yet, or long ago under another.
                 return recounted(txn, &policy, per, first, last, limit);
             }
             let rows = windows(txn, &policy, first, last, i64::from(limit))?;
@@ -158,12 +163,13 @@ impl Embedded {
     /// Counts the slots of a policy again, and says where a window's count is another.
     pub async fn recount_slots(&self, policy: String) -> Result<Recount, StoreError> {
         self.run(move |txn| {
-            let Some((per, retention)) = kept(txn, &policy)? else {
+            let Some(kept) = kept(txn, &policy)? else {
                 return Ok(Recount::default());
             };
             // Older ones may be half removed.
-            let first =
-                txn.inner.now().minus(retention).as_micros().div_euclid(per.as_micros()) + 1;
+            let per = kept.per;
+            let oldest = txn.inner.now().minus(kept.retention).as_micros();
+            let first = (oldest.div_euclid(per.as_micros()) + 1).max(kept.first_counted());
             let slots = count_slots(txn, &policy, per, first, i64::MAX)?;
             let states = windows(txn, &policy, first, i64::MAX, i64::MAX)?;
             let counted: BTreeMap<i64, u64> =
@@ -232,130 +238,6 @@ fn recounted(
     let counts = count_slots(txn, policy, per, first, last)?.into_iter();
     let fills = counts.map(|(number, count)| WindowFill { number, count });
     Ok(fills.take(limit as usize).collect())
-}
-
-/// The schedule of a policy, following the plan that is in force now.
-fn book<'b>(
-    txn: &mut Txn<'_>,
-    books: &'b mut Books,
-    ask: &ScheduleAsk,
-) -> Result<&'b mut Schedule, StoreError> {
-    let ScheduleAsk { policy, plan, retention, .. } = ask;
-    let kept = kept_per(txn, policy)?;
-    let note = |txn: &mut Txn<'_>| {
-        txn.write(
-            "insert into schedule (policy, per, retention) values (?1, ?2, ?3) \
-             on conflict (policy) do update set per = excluded.per, retention = excluded.retention \
-             where per <> excluded.per or retention <> excluded.retention",
-            vec![
-                policy.clone().into(),
-                plan.per().as_micros().into(),
-                retention.as_micros().into(),
-            ],
-        );
-    };
-    if kept.is_some_and(|per| per != plan.per()) {
-        let rebuilt = rebuild(txn, policy, plan)?;
-        note(txn);
-        books.insert(policy.clone(), rebuilt);
-    } else if !books.contains_key(policy) {
-        note(txn);
-        let loaded = load(txn, policy, plan.clone())?;
-        books.insert(policy.clone(), loaded);
-    }
-    let schedule = books.get_mut(policy).expect("it was just put there");
-    if schedule.plan() != plan {
-        note(txn);
-        schedule.set_plan(plan.clone()).expect("per is what was kept");
-    }
-    Ok(schedule)
-}
-
-/// After `per` changed: every slot counts where it now falls.
-fn rebuild(txn: &mut Txn<'_>, policy: &str, plan: &Plan) -> Result<Schedule, StoreError> {
-    let mut states: BTreeMap<i64, WindowState> = BTreeMap::new();
-    let mut read = || {
-        txn.read()
-            .prepare_cached(
-                "select s.scheduled_at, s.per, s.position from slot s where s.policy = ?1 \
-                 and not exists (select 1 from slot_cancel c where c.event_id = s.event_id)",
-            )?
-            .query_map(params![policy], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)))?
-            .try_for_each(|slot| {
-                let (at, per, position): (i64, i64, i64) = slot?;
-                let state = states.entry(at.div_euclid(plan.per().as_micros())).or_default();
-                if per == plan.per().as_micros() {
-                    state.taken.insert(position.cast_unsigned());
-                } else {
-                    state.guests += 1;
-                }
-                Ok(())
-            })
-    };
-    read().map_err(|error: rusqlite::Error| txn.fail(error))?;
-    txn.write("delete from slot_window where policy = ?1", vec![policy.to_owned().into()]);
-    for (number, state) in &states {
-        put_window(txn, policy, *number, Some(state));
-    }
-    Ok(Schedule::load(plan.clone(), states))
-}
-
-fn load(txn: &Txn<'_>, policy: &str, plan: Plan) -> Result<Schedule, StoreError> {
-    Ok(Schedule::load(plan, windows(txn, policy, i64::MIN, i64::MAX, i64::MAX)?))
-}
-
-fn windows(
-    txn: &Txn<'_>,
-    policy: &str,
-    first: i64,
-    last: i64,
-    limit: i64,
-) -> Result<Vec<(i64, WindowState)>, StoreError> {
-    let read = || {
-        txn.read()
-            .prepare_cached(
-                "select number, state from slot_window \
-                 where policy = ?1 and number between ?2 and ?3 order by number limit ?4",
-            )?
-            .query_map(params![policy, first, last, limit], |row| {
-                Ok((row.get(0)?, row.get::<_, Vec<u8>>(1)?))
-            })?
-            .collect::<Result<Vec<(i64, Vec<u8>)>, _>>()
-    };
-    let decoded = read().map_err(|error| txn.fail(error))?.into_iter().map(|(number, bytes)| {
-        let state = WindowState::decode(&bytes);
-        state.map(|state| (number, state)).map_err(|_| damaged(txn.inner.place.path(), "a window"))
-    });
-    decoded.collect()
-}
-
-fn put_window(txn: &mut Txn<'_>, policy: &str, number: i64, state: Option<&WindowState>) {
-    match state {
-        Some(state) => txn.write(
-            "insert or replace into slot_window (policy, number, state) values (?1, ?2, ?3)",
-            vec![policy.to_owned().into(), number.into(), state.encode().into()],
-        ),
-        None => txn.write(
-            "delete from slot_window where policy = ?1 and number = ?2",
-            vec![policy.to_owned().into(), number.into()],
-        ),
-    }
-}
-
-fn kept_per(txn: &Txn<'_>, policy: &str) -> Result<Option<Span>, StoreError> {
-    Ok(kept(txn, policy)?.map(|(per, _)| per))
-}
-
-/// The length of a policy's windows, and how long its slots are kept.
-fn kept(txn: &Txn<'_>, policy: &str) -> Result<Option<(Span, Span)>, StoreError> {
-    let kept: Option<(i64, i64)> = txn
-        .read()
-        .prepare_cached("select per, retention from schedule where policy = ?1")
-        .and_then(|mut statement| {
-            statement.query_row(params![policy], |row| Ok((row.get(0)?, row.get(1)?))).optional()
-        })
-        .map_err(|error| txn.fail(error))?;
-    Ok(kept.and_then(|(per, retention)| Span::from_micros(per).zip(Span::from_micros(retention))))
 }
 
 fn find(txn: &Txn<'_>, event_id: &str) -> Result<Option<Slot>, StoreError> {

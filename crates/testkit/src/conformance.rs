@@ -105,6 +105,8 @@ macro_rules! conformance {
                 a_raised_max_opens_the_rest_of_a_window_and_a_lowered_one_closes_it
                 a_changed_per_counts_what_was_given_before
                 a_full_horizon_is_said_and_nothing_is_counted
+                a_changed_per_counts_what_lies_behind_when_somebody_asks_for_it
+                a_longer_retention_holds_at_once
                 old_slots_go_and_none_is_given_so_far_back
                 an_office_hours_policy_never_gives_a_closed_hour
                 listings_go_page_by_page_in_order

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-use crate::schedule::{Place, Plan, Schedule};
+use crate::schedule::{Place, Plan, Schedule, WindowState};
 use crate::time::{Instant, Span};
 
 /// The instant a schedule gave an event. Kept as it is, for audit; a cancel is noted beside it.
@@ -28,6 +28,15 @@ impl Slot {
     pub fn place(&self) -> Place {
         let window = self.scheduled_at.as_micros().div_euclid(self.per.as_micros());
         Place { window, position: self.position, at: self.scheduled_at }
+    }
+
+    /// Takes it out of the window it counts in, which is `per` long.
+    pub fn leave(&self, window: &mut WindowState, per: Span) {
+        if self.per == per {
+            window.taken.remove(self.position);
+        } else {
+            window.guests = window.guests.saturating_sub(1);
+        }
     }
 }
 
@@ -91,6 +100,32 @@ pub struct Assigned {
     pub slots: Vec<Slot>,
     /// The windows they are in.
     pub windows: BTreeSet<i64>,
+}
+
+/// The first window that must be known before `ask` is given its slots at `now`.
+pub fn first_window(ask: &ScheduleAsk, now: Instant) -> i64 {
+    let oldest = now.minus(ask.retention);
+    let named = ask.events.iter().filter_map(|event| event.requested_at);
+    let earliest = named.filter(|at| *at >= oldest).fold(now, Instant::min);
+    ask.plan.index_of(earliest.decidable())
+}
+
+/// Counts slots again in windows of `per`. Each is its instant, the `per` it was given in, and its
+/// position there.
+pub fn count_again(
+    per: Span,
+    slots: impl IntoIterator<Item = (Instant, Span, u64)>,
+) -> BTreeMap<i64, WindowState> {
+    let mut windows: BTreeMap<i64, WindowState> = BTreeMap::new();
+    for (at, given_in, position) in slots {
+        let window = windows.entry(at.as_micros().div_euclid(per.as_micros())).or_default();
+        if given_in == per {
+            window.taken.insert(position);
+        } else {
+            window.guests = window.guests.saturating_add(1);
+        }
+    }
+    windows
 }
 
 /// Gives every event of `ask` its slot, in order. `known` holds the slots that ids already have.

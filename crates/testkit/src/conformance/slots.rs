@@ -215,6 +215,41 @@ pub async fn a_changed_per_counts_what_was_given_before(stage: Stage) {
     trial.verify(169).await;
 }
 
+pub async fn a_changed_per_counts_what_lies_behind_when_somebody_asks_for_it(stage: Stage) {
+    let trial = stage.trial(PT4S).await;
+    let at = window_start(&stage).floor_to(Span::from_secs(8)).plus(Span::from_secs(8));
+    let past = at.minus(Span::from_secs(86_400));
+    trial.burst(0..130, past).await;
+    trial.apply(r#"limits = [{ name = "window", max = 150, per = "PT8S" }]"#).await;
+    trial.burst(200..210, at).await;
+    trial.verify(10).await;
+    trial.gate.cancel_slot(&trial.event(7)).await.expect("the store answers");
+    // 129 are in those 8 seconds.
+    let more = trial.burst(300..340, past).await;
+    let end = past.plus(Span::from_secs(8));
+    assert_eq!(more.iter().filter(|slot| slot.scheduled_at < end).count(), 21);
+    trial.verify(179).await;
+    trial.gate.cancel_slot(&trial.event(8)).await.expect("the store answers");
+    trial.verify(178).await;
+    assert!(trial.slot(&trial.event(900), past).await.scheduled_at < end, "it made room");
+    // Still further back, and what lies between is not counted twice.
+    trial.burst(1000..1010, past.minus(Span::from_secs(80))).await;
+    trial.verify(189).await;
+}
+
+pub async fn a_longer_retention_holds_at_once(stage: Stage) {
+    let kept = |retention: &str| format!("{PT4S}\nschedule = {{ retention = \"{retention}\" }}");
+    let trial = stage.trial(&kept("1h")).await;
+    let at = window_start(&stage);
+    trial.burst(0..1, at).await;
+    trial.apply(&kept("10h")).await;
+    let past = at.minus(Span::from_secs(5 * 3600));
+    let given = trial.slot(&trial.event(50), past).await;
+    stage.gate.sweep().await.expect("the store sweeps");
+    stage.gate.sweep().await.expect("the store sweeps");
+    assert_eq!(trial.ask_one(&trial.event(50), past).await, SlotAnswer::Repeated(given));
+}
+
 pub async fn a_full_horizon_is_said_and_nothing_is_counted(stage: Stage) {
     let trial = stage
         .trial(
