@@ -1,4 +1,4 @@
--- Keeps slots given on a remembered schedule; see the function in migrations/V6__give_slots.sql.
+-- Keeps slots given on a remembered schedule; see the function in migrations/V9__compare_and_write.sql.
 -- $1 policy; $2 its remembered revision; $3 per; $4 retention; $5 version; $6 epoch; $7 now; $8 behind
 -- $9 ids, ascending; $10 requested; $11 by the caller; $12 scheduled; $13 positions
 -- $14 $15 windows: numbers and states

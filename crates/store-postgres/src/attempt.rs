@@ -133,7 +133,10 @@ impl Inner {
                 Ok(None)
             }
             // Errors that PostgreSQL itself reports have undone the statement.
-            Ok(Err(error)) if is_contention(&error) => Err(Failure::Locked),
+            Ok(Err(error)) if is_contention(&error) || is_different(&error) => {
+                known.trust.was_wrong();
+                Ok(None)
+            }
             Ok(Err(error)) if error.as_db_error().is_some() => {
                 Err(Failure::Broken(failed("PostgreSQL did not write", error)))
             }
@@ -234,7 +237,12 @@ fn is_allowed(answer: &Result<Answer, StoreError>) -> bool {
     }
 }
 
-fn is_contention(error: &tokio_postgres::Error) -> bool {
+/// What `write_known` says when a remembered state is not what the database holds.
+fn is_different(error: &tokio_postgres::Error) -> bool {
+    error.code().is_some_and(|code| code.code() == "TG412")
+}
+
+pub(crate) fn is_contention(error: &tokio_postgres::Error) -> bool {
     matches!(
         error.code(),
         Some(

@@ -60,6 +60,18 @@ const MIGRATIONS: &[Migration] = &[
         sql: include_str!("../migrations/V7__sweep_floor.sql"),
         breaking: false,
     },
+    Migration {
+        version: 8,
+        name: "counted from",
+        sql: include_str!("../migrations/V8__counted_from.sql"),
+        breaking: false,
+    },
+    Migration {
+        version: 9,
+        name: "compare and write",
+        sql: include_str!("../migrations/V9__compare_and_write.sql"),
+        breaking: false,
+    },
 ];
 
 /// The SQL doors: functions that need no service.

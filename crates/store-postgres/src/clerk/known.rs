@@ -13,6 +13,7 @@ use tollgate_core::store::{Assigned, ScheduleAsk, SlotAnswer, assign_all, give_b
 use super::book::Columns;
 use super::{Book, Failure};
 use crate::Inner;
+use crate::attempt::is_contention;
 
 /// What `give_slots` says when an event has a slot already.
 const REPEATED: &str = "TG409";
@@ -92,6 +93,7 @@ impl Inner {
         match kept.await {
             Ok(rows) => Ok(rows.first().and_then(|row| row.get(0))),
             Err(error) if error.code().is_some_and(|code| code.code() == REPEATED) => Ok(None),
+            Err(error) if is_contention(&error) => Ok(None),
             Err(error) => Err(Failure::Database(error)),
         }
     }

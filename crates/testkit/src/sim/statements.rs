@@ -14,7 +14,7 @@ use super::wire::{Kind, Parameters, Rows, SqlError, Value};
 /// A row made for a key that counts nothing yet is not swept before this.
 const NEW_ROW_MICROS: i64 = 60_000_000;
 /// The migrations mirrored here.
-const MIGRATIONS: i64 = 7;
+const MIGRATIONS: i64 = 9;
 
 impl Session {
     fn open(&mut self) -> &mut Transaction {
@@ -262,25 +262,25 @@ impl Session {
         if behind.is_some_and(|behind| clock < now || clock - now > behind) {
             return Ok(None);
         }
-        // With one key the gate is read by the same statement that locks, with several by the next.
-        let before = database.state().tables.gate;
+        let gate = database.state().tables.gate;
+        if gate.epoch != epoch || gate.swept_at > now {
+            return Ok(None);
+        }
+        self.open().lock_timeout = Some(Duration::from_millis(1));
         pause(&database).await;
         let mut found = Vec::new();
-        for key in &keys {
-            if self.counter(key).is_some()
-                && database.try_lock(self.open(), &Lock::Counter(key.clone()))
-                && let Some(row) = self.counter(key)
-            {
-                found.push(row.state);
+        for (key, known) in keys.iter().zip(&known) {
+            // Only what is as it is known to be is waited for and written.
+            if self.counter(key).is_some_and(|row| row.state == *known) {
+                self.lock(Lock::Counter(key.clone())).await?;
+                found.extend(self.counter(key).map(|row| row.state));
             }
         }
         if found != known {
-            return Ok(None);
-        }
-        pause(&database).await;
-        let gate = if keys.len() == 1 { before } else { database.state().tables.gate };
-        if gate.epoch != epoch || gate.swept_at > now {
-            return Ok(None);
+            return match *keys {
+                [_] => Ok(None),
+                _ => Err(SqlError { code: "TG412", message: "a remembered state differs" }),
+            };
         }
         self.open().basis = Some(Basis {
             begun,
