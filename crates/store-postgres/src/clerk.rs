@@ -153,39 +153,17 @@ impl Clerk {
         {
             return Ok(Checked::Decided(answers));
         }
-        let found = inner.open_book(client, ask, self.books.get(&ask.policy)).await?;
+        let mut found = inner.open_book(client, ask, self.books.get(&ask.policy)).await?;
         if ask.epoch.is_some_and(|epoch| epoch != found.epoch) {
             client.batch_execute("rollback").await?;
             return Ok(Checked::Stale(found.epoch));
         }
-        let mut rebuilt = false;
-        let was_open = self.books.contains_key(&ask.policy);
-        let mut book = match self.books.remove(&ask.policy) {
-            Some(mut book) if book.schedule.plan().per().as_micros() == found.per => {
-                for (number, state) in found.windows {
-                    book.schedule.put_window(number, state);
-                }
-                book
-            }
-            _ if found.per == ask.plan.per().as_micros() => {
-                let schedule = Schedule::load(ask.plan.clone(), found.windows);
-                Book { schedule, revision: found.revision, trust: Trust::default() }
-            }
-            _ => {
-                rebuilt = true;
-                let states = inner.rebuild(client, ask).await?;
-                let schedule = Schedule::load(ask.plan.clone(), states);
-                Book { schedule, revision: found.revision, trust: Trust::default() }
-            }
-        };
-        if book.schedule.plan() != &ask.plan && book.schedule.set_plan(ask.plan.clone()).is_err() {
-            rebuilt = true;
-            let states = inner.rebuild(client, ask).await?;
-            book.schedule = Schedule::load(ask.plan.clone(), states);
-        }
+        let book = self.books.remove(&ask.policy);
+        let was_open = book.is_some();
+        let (mut book, recounted) = inner.bring_up_to_date(client, ask, book, &mut found).await?;
         let assigned = assign_all(ask, found.known, &mut book.schedule, found.now);
         book.revision = found.revision + 1;
-        if assigned.slots.is_empty() && !rebuilt {
+        if assigned.slots.is_empty() && !recounted.is_new {
             client.batch_execute("rollback").await?;
             if !was_open {
                 // Its row may have been made in vain.
@@ -194,7 +172,7 @@ impl Clerk {
             // Reading left memory as the database is.
             book.revision = found.revision;
         } else {
-            inner.write_book(client, ask, &assigned, &book, rebuilt).await?;
+            inner.write_book(client, ask, &assigned, &book, &recounted).await?;
         }
         self.books.insert(ask.policy.clone(), book);
         Ok(Checked::Decided(assigned.answers))

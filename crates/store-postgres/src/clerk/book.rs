@@ -1,26 +1,45 @@
-//! A policy's schedule behind its lock: read, counted again, written.
+//! A policy's schedule behind its lock: read and counted again as far back as somebody asks, and
+//! written.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use tokio_postgres::types::{ToSql, Type};
 use tokio_postgres::{Client, Row};
-use tollgate_core::schedule::WindowState;
-use tollgate_core::store::{Assigned, ScheduleAsk, Slot, StoreError};
+use tollgate_core::schedule::{Schedule, WindowState};
+use tollgate_core::store::{Assigned, ScheduleAsk, Slot, StoreError, count_again, first_window};
+use tollgate_core::{Instant, Span};
 
 use super::{Book, Failure};
 use crate::Inner;
 use crate::error::corrupt;
+use crate::known::Trust;
 use crate::slots::{SLOT, slot_row};
 
 /// What stands behind a policy's lock.
 pub(super) struct Found {
-    pub(super) per: i64,
+    per: i64,
     pub(super) revision: i64,
+    counted_from: i64,
+    rebuilt: i64,
     pub(super) epoch: u64,
-    pub(super) now: tollgate_core::Instant,
-    /// Those that changed since the book was last open.
-    pub(super) windows: Vec<(i64, WindowState)>,
+    pub(super) now: Instant,
+    /// Those that changed since the book was last open; if it never was, from `first` on.
+    windows: Vec<(i64, WindowState)>,
+    first: i64,
     pub(super) known: HashMap<String, Slot>,
+}
+
+/// What is to be written of a book besides what is assigned.
+#[derive(Default)]
+pub(super) struct Recounted {
+    /// All windows were of another length, and go.
+    pub(super) all: bool,
+    pub(super) numbers: BTreeSet<i64>,
+    /// From when on windows are counted now.
+    pub(super) counted_from: i64,
+    rebuilt: i64,
+    /// Whether anything of this is new.
+    pub(super) is_new: bool,
 }
 
 impl Inner {
@@ -37,8 +56,13 @@ impl Inner {
         let make: [(&(dyn ToSql + Sync), Type); 3] =
             [(&ask.policy, Type::TEXT), (&per, Type::INT8), (&retention, Type::INT8)];
         let policy: [(&(dyn ToSql + Sync), Type); 1] = [(&ask.policy, Type::TEXT)];
-        let since: [(&(dyn ToSql + Sync), Type); 2] =
-            [(&ask.policy, Type::TEXT), (&seen, Type::INT8)];
+        // Of an open book everything is read that changed, also what is of another `per`.
+        let first = match book {
+            Some(_) => i64::MIN,
+            None => first_window(ask, self.time.now()),
+        };
+        let since: [(&(dyn ToSql + Sync), Type); 3] =
+            [(&ask.policy, Type::TEXT), (&seen, Type::INT8), (&first, Type::INT8)];
         let events: [(&(dyn ToSql + Sync), Type); 1] = [(&ids, Type::TEXT_ARRAY)];
         let find = format!("select {SLOT} where s.event_id = any ($1)");
         let (begun, made, locked, windows, known, reading) = tokio::join!(
@@ -57,13 +81,14 @@ impl Inner {
             },
             self.query(
                 client,
-                "select per, revision from tollgate.schedule where policy = $1 for update",
+                "select per, revision, counted_from, rebuilt from tollgate.schedule \
+                 where policy = $1 for update",
                 &policy
             ),
             self.query(
                 client,
                 "select number, state from tollgate.slot_window \
-                 where policy = $1 and revision > $2",
+                 where policy = $1 and revision > $2 and number >= $3",
                 &since
             ),
             self.query(client, &find, &events),
@@ -84,33 +109,115 @@ impl Inner {
         Ok(Found {
             per: locked.get(0),
             revision: locked.get(1),
+            counted_from: locked.get(2),
+            rebuilt: locked.get(3),
             epoch: reading.get::<_, i64>(1).cast_unsigned(),
             now: self.time.not_before(self.time.read(reading.get(0)), reading.get(2)),
             windows: windows.iter().map(window_row).collect::<Result<_, _>>()?,
+            first,
             known: known.collect(),
         })
     }
 
-    /// After `per` changed: every slot counts where it now falls.
-    pub(super) async fn rebuild(
+    /// The schedule as it is behind the lock, following the plan that is in force now, and known as
+    /// far back as `ask` needs it.
+    pub(super) async fn bring_up_to_date(
         &self,
         client: &Client,
         ask: &ScheduleAsk,
-    ) -> Result<BTreeMap<i64, WindowState>, Failure> {
+        book: Option<Book>,
+        found: &mut Found,
+    ) -> Result<(Book, Recounted), Failure> {
         let per = ask.plan.per().as_micros();
-        let sql = "select s.scheduled_at, s.per, s.position from tollgate.slot s \
-                   where s.policy = $1 and not exists \
-                   (select from tollgate.slot_cancel c where c.event_id = s.event_id)";
-        let mut states: BTreeMap<i64, WindowState> = BTreeMap::new();
-        for row in self.query(client, sql, &[(&ask.policy, Type::TEXT)]).await? {
-            let state = states.entry(row.get::<_, i64>(0).div_euclid(per)).or_default();
-            if row.get::<_, i64>(1) == per {
-                state.taken.insert(row.get::<_, i64>(2).cast_unsigned());
-            } else {
-                state.guests += 1;
+        let windows = std::mem::take(&mut found.windows);
+        let mut recounted = Recounted { rebuilt: found.rebuilt, ..Recounted::default() };
+        let mut first_counted = found.counted_from.div_euclid(found.per);
+        let is_same = |book: &Book| {
+            book.revision >= found.rebuilt && book.schedule.plan().per().as_micros() == found.per
+        };
+        let mut book = match book.filter(is_same) {
+            Some(mut book) => {
+                for (number, state) in windows {
+                    book.schedule.put_window(number, state);
+                }
+                book
+            }
+            None => {
+                let mut schedule = Schedule::unknown(ask.plan.clone());
+                if found.per == per {
+                    schedule.extend_back(found.first.max(first_counted), windows);
+                }
+                Book { schedule, revision: found.revision, trust: Trust::default() }
+            }
+        };
+        if found.per != per {
+            book.schedule = Schedule::unknown(ask.plan.clone());
+            (recounted.all, recounted.is_new) = (true, true);
+            recounted.rebuilt = found.revision + 1;
+            first_counted = i64::MAX;
+        } else if book.schedule.plan() != &ask.plan {
+            book.schedule.set_plan(ask.plan.clone()).expect("per is the same");
+        }
+        let first = first_window(ask, found.now);
+        book.schedule.tidy(found.now, first);
+        if first < book.schedule.first() {
+            let stored_from = first.max(first_counted);
+            if stored_from < book.schedule.first() {
+                let last = book.schedule.first();
+                let stored = self.stored(client, &ask.policy, stored_from, last).await?;
+                book.schedule.extend_back(stored_from, stored);
+            }
+            if first < first_counted {
+                let (from, to) = (ask.plan.starts_at(first), ask.plan.starts_at(first_counted));
+                let counted = self.count_again(client, ask, from, to).await?;
+                recounted.numbers.extend(counted.keys());
+                recounted.is_new = true;
+                book.schedule.extend_back(first, counted);
+                first_counted = first;
             }
         }
-        Ok(states)
+        recounted.counted_from = ask.plan.starts_at(first_counted).as_micros();
+        Ok((book, recounted))
+    }
+
+    /// The windows from number to number, both included.
+    async fn stored(
+        &self,
+        client: &Client,
+        policy: &str,
+        first: i64,
+        last: i64,
+    ) -> Result<Vec<(i64, WindowState)>, Failure> {
+        let sql = "select number, state from tollgate.slot_window \
+                   where policy = $1 and number between $2 and $3";
+        let range: [(&(dyn ToSql + Sync), Type); 3] =
+            [(&policy, Type::TEXT), (&first, Type::INT8), (&last, Type::INT8)];
+        self.query(client, sql, &range).await?.iter().map(window_row).collect()
+    }
+
+    /// Slots count where they now fall.
+    async fn count_again(
+        &self,
+        client: &Client,
+        ask: &ScheduleAsk,
+        from: Instant,
+        to: Instant,
+    ) -> Result<BTreeMap<i64, WindowState>, Failure> {
+        let sql = "select s.scheduled_at, s.per, s.position from tollgate.slot s \
+                   where s.policy = $1 and s.scheduled_at >= $2 and s.scheduled_at < $3 \
+                   and not exists \
+                   (select from tollgate.slot_cancel c where c.event_id = s.event_id)";
+        let range: [(&(dyn ToSql + Sync), Type); 3] = [
+            (&ask.policy, Type::TEXT),
+            (&from.as_micros(), Type::INT8),
+            (&to.as_micros(), Type::INT8),
+        ];
+        let slot = |row: Row| {
+            let per = Span::from_micros(row.get(1)).unwrap_or(Span::from_secs(1));
+            (Instant::from_micros(row.get(0)), per, row.get::<_, i64>(2).cast_unsigned())
+        };
+        let slots = self.query(client, sql, &range).await?.into_iter().map(slot);
+        Ok(count_again(ask.plan.per(), slots))
     }
 
     pub(super) async fn write_book(
@@ -119,15 +226,13 @@ impl Inner {
         ask: &ScheduleAsk,
         assigned: &Assigned,
         book: &Book,
-        rebuilt: bool,
+        recounted: &Recounted,
     ) -> Result<(), Failure> {
-        let numbers: Vec<i64> = if rebuilt {
+        if recounted.all {
             let all = "delete from tollgate.slot_window where policy = $1";
             self.query(client, all, &[(&ask.policy, Type::TEXT)]).await?;
-            book.schedule.windows().map(|(number, _)| number).collect()
-        } else {
-            assigned.windows.iter().copied().collect()
-        };
+        }
+        let numbers: Vec<i64> = assigned.windows.union(&recounted.numbers).copied().collect();
         let state = |number: &i64| {
             book.schedule.window(*number).map(WindowState::encode).unwrap_or_default()
         };
@@ -154,11 +259,13 @@ impl Inner {
             (&states, Type::BYTEA_ARRAY),
             (&book.revision, Type::INT8),
         ];
-        let put_schedule: [(&(dyn ToSql + Sync), Type); 4] = [
+        let put_schedule: [(&(dyn ToSql + Sync), Type); 6] = [
             (&ask.policy, Type::TEXT),
             (&per, Type::INT8),
             (&retention, Type::INT8),
             (&book.revision, Type::INT8),
+            (&recounted.counted_from, Type::INT8),
+            (&recounted.rebuilt, Type::INT8),
         ];
         let (inserted, windows, schedule) = tokio::join!(
             biased;
@@ -166,8 +273,8 @@ impl Inner {
             self.query(client, include_str!("../../queries/put_slot_windows.sql"), &put_windows),
             self.query(
                 client,
-                "update tollgate.schedule set per = $2, retention = $3, revision = $4 \
-                 where policy = $1",
+                "update tollgate.schedule set per = $2, retention = $3, revision = $4, \
+                 counted_from = $5, rebuilt = $6 where policy = $1",
                 &put_schedule
             ),
         );

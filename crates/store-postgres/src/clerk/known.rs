@@ -8,7 +8,9 @@ use std::collections::HashMap;
 use tokio_postgres::Client;
 use tokio_postgres::types::{ToSql, Type};
 use tollgate_core::schedule::WindowState;
-use tollgate_core::store::{Assigned, ScheduleAsk, SlotAnswer, assign_all, give_back};
+use tollgate_core::store::{
+    Assigned, ScheduleAsk, SlotAnswer, assign_all, first_window, give_back,
+};
 
 use super::book::Columns;
 use super::{Book, Failure};
@@ -30,7 +32,13 @@ impl Inner {
         if book.schedule.plan() != &ask.plan || !book.trust.is_trusted() {
             return Ok(None);
         }
-        let assigned = assign_all(ask, HashMap::new(), &mut book.schedule, self.time.now());
+        let now = self.time.now();
+        let first = first_window(ask, now);
+        if first < book.schedule.first() {
+            return Ok(None);
+        }
+        book.schedule.tidy(now, first);
+        let assigned = assign_all(ask, HashMap::new(), &mut book.schedule, now);
         // What is refused may be an event that has its slot already: only the database knows.
         let is_given = |answer: &SlotAnswer| matches!(answer, SlotAnswer::Given(_));
         let kept = if !assigned.slots.is_empty() && assigned.answers.iter().all(is_given) {
