@@ -3,7 +3,7 @@
 import { createServer, type Server as HttpServer } from "node:http";
 import type { AddressInfo } from "node:net";
 import { afterAll, beforeAll, beforeEach, describe, expect, test } from "vitest";
-import { Tollgate } from "../src/index.js";
+import { type Letter, Tollgate } from "../src/index.js";
 import { perUser, type Server, startServer } from "./support/server.js";
 
 const account = { id: "a 1", tenant_id: "t", host: "smtp.example.com", port: 587, use_tls: true };
@@ -15,7 +15,12 @@ const message = {
   to: ["bob@example.com"],
   subject: "hello",
 };
-const letter = { to: "bob@example.com", subject: "hello", text: "hi" };
+const letter: Letter = {
+  from: "ada@example.com",
+  to: "bob@example.com",
+  subject: "hello",
+  text: "hi",
+};
 
 describe("on the wire", () => {
   let recorder: HttpServer;
@@ -69,6 +74,7 @@ describe("on the wire", () => {
       { tenant_id: "t" },
     ],
     ["GET /status", (gate) => gate.mail.status()],
+    ["GET /status?tenant_id=t", (gate) => gate.mail.status("t")],
     [
       "GET /admin/offenders?since=1h&limit=20",
       (gate) => gate.offenders({ since: "1h", limit: 20 }),
