@@ -126,6 +126,29 @@ def test_answers_carry_headers_and_the_one_too_many_is_a_429_problem(
         assert browser.get("/hello", headers={"x-user": "bob"}).status_code == 200
 
 
+def test_a_problem_carries_the_decision_as_the_server_writes_it(
+    server: Server, policy: MakePolicy
+) -> None:
+    name = policy(1)
+    check = {"policy": name, "subject": {"user": "ada"}}
+    with protected(server, name, cost=lambda request: int(request.headers["x-cost"])) as browser:
+        browser.get("/hello", headers={"x-cost": "1"})
+        for cost, status in ((1, 429), (2, 422)):
+            told = httpx.post(f"{server.url}/api/v1/check", json={**check, "cost": cost}).json()
+            answer = browser.get("/hello", headers={"x-cost": str(cost)})
+            assert answer.status_code == status
+            problem = answer.json()
+            # These are another request's: it was decided at another instant.
+            for member in ("decided_at", "retry_after"):
+                assert type(problem.pop(member, None)) is type(told.pop(member, None))
+                for limit in (*problem["limits"], *told["limits"]):
+                    limit.pop(member, None)
+            for document in (problem, told):
+                document["detail"] = document["detail"].split("; try again")[0]
+            del told["request_id"]
+            assert problem == told
+
+
 def test_a_refusal_may_have_the_simple_form(server: Server, policy: MakePolicy) -> None:
     with protected(server, policy(1), refusal="simple") as browser:
         browser.get("/hello")

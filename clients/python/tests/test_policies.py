@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import get_type_hints
 
+import httpx
 import pytest
+from conftest import MakePolicy
+from server import Server, eventually
 
 from tollgate_client import BadInput, Limit, NotFound, PolicyDocument, Tollgate
 
@@ -39,6 +43,70 @@ def test_a_bad_policy_is_refused_with_every_fault(client: Tollgate) -> None:
         client.policies.put("bad", {"limits": [bad]})
     assert refused.value.field == "limits[0].per"
     assert refused.value.document["errors"]
+
+
+def test_the_types_name_what_the_server_takes(server: Server) -> None:
+    schemas = httpx.get(f"{server.url}/openapi.json").json()["components"]["schemas"]
+    for kind, schema in ((Limit, "PolicyLimit"), (PolicyDocument, "PolicyDocument")):
+        assert set(get_type_hints(kind)) == set(schemas[schema]["properties"])
+
+
+def test_every_setting_of_a_policy_is_taken(client: Tollgate, unique: Unique) -> None:
+    wide: Limit = {
+        "name": "ip",
+        "max": 5,
+        "per": "60s",
+        "algorithm": "sliding",
+        "resolution": "1s",
+        "by": ["ip"],
+        "private": True,
+        "ipv6_prefix": 48,
+        "max_by": {"role": {"pro": 50}},
+        "shadow": False,
+    }
+    daily: Limit = {"name": "day", "max": 9, "per": "day", "timezone": "Europe/Rome"}
+    bucket: Limit = {"name": "rate", "max": 9, "per": "1s", "algorithm": "bucket", "burst": 20}
+    name = unique("p")
+    document: PolicyDocument = {
+        "limits": [wide, daily, bucket],
+        "routes": [f"POST /{name}/*"],
+        "on_store_error": "local",
+        "durability": "sync",
+    }
+    client.policies.put(name, document)
+    assert client.policies.get(name).document == document
+    client.check(name, {"ip": "2001:db8:1:2::1"})
+    # Of one /48.
+    assert client.peek(name, {"ip": "2001:db8:1:ffff::1"}).limits[0].used == 1
+    client.policies.delete(name)
+
+
+def test_what_the_types_refuse_the_server_refuses(client: Tollgate) -> None:
+    # mypy fails on an ignore that is not needed.
+    private: Limit = {**MINUTE, "private": ["user"]}  # type: ignore[typeddict-item]
+    with pytest.raises(BadInput) as refused:
+        client.policies.put("bad", {"limits": [private]})
+    assert refused.value.field == "limits[0].private"
+    route = {"path": "/x", "method": "GET"}
+    with pytest.raises(BadInput) as refused:
+        client.policies.put("bad", {"limits": [MINUTE], "routes": [route]})  # type: ignore[list-item]
+    assert str(refused.value.field).startswith("routes")
+
+
+def test_alerts_are_read_page_by_page(client: Tollgate, policy: MakePolicy) -> None:
+    name = policy(1)
+    # Five refusals raise one.
+    for user in ("ada", "bob"):
+        for _ in range(6):
+            client.check(name, {"user": user})
+    for _ in eventually("both are raised"):
+        alerts = client.alerts()["alerts"]
+        if sum(alert["policy"] == name for alert in alerts) == 2:
+            break
+    newest = client.alerts(limit=1)
+    assert newest["alerts"] == alerts[:1]
+    following = client.alerts(cursor=newest["next_cursor"], limit=1)
+    assert following["alerts"] == alerts[1:2]
 
 
 def test_one_subject_has_its_own_max(client: Tollgate, unique: Unique) -> None:

@@ -200,9 +200,9 @@ export class Tollgate {
     return this.call<OffenderList>({ method: "GET", path: "/admin/offenders", query, ...options });
   }
 
-  /** The alerts that were raised. */
-  alerts(options: CallOptions = {}) {
-    return this.call<AlertList>({ method: "GET", path: "/admin/alerts", ...options });
+  /** A page of the alerts that were raised, newest first. */
+  alerts(query: { cursor?: string; limit?: number } = {}, options: CallOptions = {}) {
+    return this.call<AlertList>({ method: "GET", path: "/admin/alerts", query, ...options });
   }
 
   /** Anything the server answers in JSON. Throws a `TollgateError` unless it succeeds. */

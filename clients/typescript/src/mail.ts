@@ -101,8 +101,10 @@ export interface Selection {
   [member: string]: unknown;
 }
 
-/** What `send` takes; the sender is the API key's account. */
+/** What `send` takes. */
 export interface Letter {
+  /** The sender: the account's own if not said. */
+  from?: string;
   to: string | string[];
   subject: string;
   text?: string;
@@ -187,8 +189,9 @@ export class Mail {
     return this.#post<Ok & Record<string, unknown>>(`/commands/${name}`, body, options);
   }
 
-  status(options?: CallOptions) {
-    return this.#get<Record<string, unknown>>("/status", {}, options);
+  /** The relay at a glance: of one tenant, or of all. */
+  status(tenant_id?: string, options?: CallOptions) {
+    return this.#get<Record<string, unknown>>("/status", { tenant_id }, options);
   }
 
   #get<T>(path: string, query: object, options?: CallOptions) {

@@ -30,7 +30,10 @@ export interface RateLimitOptions<Rest extends unknown[] = unknown[]> {
   cost?: number | From<Rest, number>;
   /** What a refusal looks like: `json` is `{ok: false, error, retry_after}`, the default. */
   format?: "json" | "problem";
-  /** What happens when nobody could say: `refuse` (the default: 503, or 500 if it is our fault). */
+  /**
+   * What happens when nobody could say: `refuse` (the default: 503, or 500 if it is our fault). A
+   * subject that the server finds malformed is refused with 400 all the same.
+   */
   onError?: "refuse" | "allow";
   /** Which answers give back what they cost: those of 5xx if not said. */
   refundWhen?: false | ((response: Response) => boolean);
@@ -48,6 +51,10 @@ const TOLD = [
   "X-RateLimit-Reset",
   "Retry-After",
 ];
+
+const FAILED = "the rate limit check failed";
+/** The request itself is at fault, and will be again. */
+const MALFORMED = [400, 413, 422];
 
 /** Makes a wrapper for handlers: `const limit = rateLimit({…}); export default limit(handler)`. */
 export function rateLimit<Rest extends unknown[] = unknown[]>(options: RateLimitOptions<Rest>) {
@@ -84,10 +91,13 @@ async function ask<Rest extends unknown[]>(
     const asked = await options.gate.checkWithHeaders(policy, subject, { cost, timeoutMs });
     return asked.decision.allowed ? asked : refusal(options, asked.decision, asked.headers);
   } catch (error) {
+    const { status, detail } = error instanceof TollgateError ? error : { status: 0, detail: "" };
+    // Also where failures pass: whoever sends a value that is too long would never be counted.
+    if (MALFORMED.includes(status)) return failure(options, 400, detail);
     report(options, error);
     if (options.onError === "allow") return undefined;
-    const isOurFault = error instanceof TollgateError && error.status >= 400 && error.status < 500;
-    return failure(options, isOurFault ? 500 : 503, "the rate limit check failed");
+    if (status >= 400 && status < 500) return failure(options, 500, FAILED);
+    return withHeaders(failure(options, 503, FAILED), new Headers({ "Retry-After": "1" }));
   }
 }
 

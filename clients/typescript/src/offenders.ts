@@ -38,5 +38,6 @@ export interface Alert {
 export interface AlertList {
   /** Newest first. */
   alerts: Alert[];
+  /** `cursor` of the next page, if there is one. */
   next_cursor?: string;
 }

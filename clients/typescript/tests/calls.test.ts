@@ -3,7 +3,7 @@
 import { createServer, type Server as HttpServer } from "node:http";
 import type { AddressInfo } from "node:net";
 import { afterAll, beforeAll, beforeEach, describe, expect, test } from "vitest";
-import { Tollgate } from "../src/index.js";
+import { type Letter, Tollgate } from "../src/index.js";
 import { perUser, type Server, startServer } from "./support/server.js";
 
 const account = { id: "a 1", tenant_id: "t", host: "smtp.example.com", port: 587, use_tls: true };
@@ -15,7 +15,12 @@ const message = {
   to: ["bob@example.com"],
   subject: "hello",
 };
-const letter = { to: "bob@example.com", subject: "hello", text: "hi" };
+const letter: Letter = {
+  from: "ada@example.com",
+  to: "bob@example.com",
+  subject: "hello",
+  text: "hi",
+};
 
 describe("on the wire", () => {
   let recorder: HttpServer;
@@ -69,11 +74,13 @@ describe("on the wire", () => {
       { tenant_id: "t" },
     ],
     ["GET /status", (gate) => gate.mail.status()],
+    ["GET /status?tenant_id=t", (gate) => gate.mail.status("t")],
     [
       "GET /admin/offenders?since=1h&limit=20",
       (gate) => gate.offenders({ since: "1h", limit: 20 }),
     ],
     ["GET /admin/alerts", (gate) => gate.alerts()],
+    ["GET /admin/alerts?cursor=7&limit=2", (gate) => gate.alerts({ cursor: "7", limit: 2 })],
   ];
 
   test.each(calls)("%s", async (line, call, body = "") => {
@@ -105,8 +112,30 @@ describe("of a server that has them", () => {
     const { offenders } = await gate.offenders({ since: "1h", limit: 5 });
     expect(offenders[0]).toMatchObject({ policy: "few", limit: "user" });
     expect(JSON.stringify(offenders[0])).toContain("greedy");
-    expect(Array.isArray((await gate.alerts()).alerts)).toBe(true);
   });
+
+  test("alerts are read page by page, newest first", async (context) => {
+    if (!server.has("/admin/alerts")) return context.skip("this server has no alerts yet");
+    await gate.policies.put("alarming", perUser(1, "60s"));
+    // A user refused five times raises one.
+    for (const user of ["ada", "bob"]) {
+      for (let i = 0; i < 6; i++) await gate.check("alarming", { user });
+    }
+    const isMine = ({ policy }: { policy: string }) => policy === "alarming";
+    await expect
+      .poll(async () => (await gate.alerts()).alerts.filter(isMine).length, { timeout: 60_000 })
+      .toBe(2);
+    const all = (await gate.alerts()).alerts;
+    const paged = [];
+    let cursor: string | undefined;
+    do {
+      const page = await gate.alerts(cursor ? { cursor, limit: 1 } : { limit: 1 });
+      expect(page.alerts).toHaveLength(1);
+      paged.push(...page.alerts);
+      cursor = page.next_cursor;
+    } while (cursor);
+    expect(paged).toEqual(all);
+  }, 90_000);
 
   test("mail's tenants and accounts are made, listed and deleted", async (context) => {
     if (!server.has("/account")) return context.skip("this server has no mail relay yet");

@@ -140,6 +140,36 @@ test("who cannot be told apart is turned away before anything is counted", async
   expect((await stranger(hello)(request())).status).toBe(401);
 });
 
+test("a subject that the server finds malformed is refused with 400, and is never a way around", async () => {
+  let runs = 0;
+  const errors: unknown[] = [];
+  const report = (error: unknown) => void errors.push(error);
+  const handler = async () => {
+    runs += 1;
+    return new Response();
+  };
+  // Longer than a value may be; longer than a body may be; no Unicode.
+  for (const malformed of ["x".repeat(1025), "x".repeat(400_000), "\ud800"]) {
+    const subject = () => ({ user: malformed });
+    for (const onError of ["allow", "refuse"] as const) {
+      const response = await limit({ subject, onError, report })(handler)(request());
+      expect(response.status).toBe(400);
+      expect(await response.json()).toEqual({ ok: false, error: expect.any(String) });
+      expect(response.headers.get("ratelimit")).toBeNull();
+    }
+  }
+  const tooLong = { subject: () => ({ user: "x".repeat(1025) }), onError: "allow" } as const;
+  const problem = await limit({ ...tooLong, format: "problem" })(handler)(request());
+  expect(problem.headers.get("content-type")).toBe("application/problem+json");
+  expect(await problem.json()).toMatchObject({
+    status: 400,
+    detail: expect.stringContaining("1025 bytes"),
+  });
+  expect(runs).toBe(0);
+  // The client's fault, so not the operator's business.
+  expect(errors).toEqual([]);
+});
+
 test("a handler that fails gives back what was spent, unless told not to", async () => {
   const broken = async () => new Response("oh", { status: 502 });
   const response = await limit()(broken)(request());
@@ -189,6 +219,7 @@ test("when the limiter cannot be asked, the request is refused or passes, as tol
     const options = { gate: broken, timeoutMs: 200, report };
     const refused = await limit(options)(hello)(request());
     expect(refused.status).toBe(503);
+    expect(refused.headers.get("retry-after")).toBe("1");
     expect(await refused.json()).toEqual({ ok: false, error: "the rate limit check failed" });
     const passed = await limit({ ...options, onError: "allow" })(hello)(request());
     expect(await passed.text()).toBe("hello");

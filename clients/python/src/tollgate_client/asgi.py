@@ -12,9 +12,11 @@ import json
 import logging
 from collections.abc import Awaitable, Callable, Mapping, MutableMapping
 from dataclasses import dataclass
+from datetime import datetime, timezone
 from functools import cached_property
 from typing import Any, Literal, TypeAlias
 
+from .call import given
 from .client import AsyncTollgate
 from .decisions import Decision, noting_a_failed_refund
 from .errors import BadInput, NotIdentified, TollgateError, Unavailable, Unreachable
@@ -72,7 +74,8 @@ class Answer:
 def refusal(decision: Decision, form: Form = "problem") -> Answer:
     """What a client is told of a refused decision: 429, or 422 if no wait helps.
 
-    The form is a problem document (RFC 9457), or `{"ok": false, "error", "retry_after"}`.
+    The form is a problem document (RFC 9457) with the decision in it, as the server writes it, or
+    `{"ok": false, "error", "retry_after"}`.
     """
     if decision.never_fits:
         status, kind, title = 422, "urn:tollgate:cost-never-fits", "Cost can never fit"
@@ -80,7 +83,7 @@ def refusal(decision: Decision, form: Form = "problem") -> Answer:
         status, kind = 429, _QUOTA_EXCEEDED
         title = "Request cannot be satisfied as assigned quota has been exceeded"
     if form == "simple":
-        document: dict[str, Any] = {"ok": False, "error": decision.sentence}
+        document = given(ok=False, error=decision.sentence, retry_after=decision.retry_after)
     else:
         document = {
             "type": kind,
@@ -88,10 +91,42 @@ def refusal(decision: Decision, form: Form = "problem") -> Answer:
             "status": status,
             "detail": decision.sentence,
             "violated-policies": list(decision.violated),
+            **({"field": "cost"} if decision.never_fits else {}),
+            **_members(decision),
         }
-    if decision.retry_after is not None:
-        document["retry_after"] = decision.retry_after
     return _answer(status, document, form, decision.headers)
+
+
+def _members(decision: Decision) -> dict[str, Any]:
+    """The decision as the server spells it."""
+    limits = [
+        given(
+            name=limit.name,
+            max=limit.max,
+            used=limit.used,
+            remaining=limit.remaining,
+            resets_at=_written(limit.resets_at),
+            retry_after=limit.retry_after,
+            shadow=limit.shadow or None,
+        )
+        for limit in decision.limits
+    ]
+    return given(
+        allowed=decision.allowed,
+        policy=decision.policy,
+        cost=decision.cost,
+        limits=limits,
+        retry_after=decision.retry_after,
+        retry_at=decision.retry_at and _written(decision.retry_at),
+        decided_at=_written(decision.decided_at),
+        degraded=decision.degraded,
+    )
+
+
+def _written(at: datetime) -> str:
+    """RFC 3339 in UTC, with all microseconds."""
+    text = at.astimezone(timezone.utc).isoformat(timespec="microseconds")
+    return text.replace("+00:00", "Z")
 
 
 def _answer(

@@ -23,12 +23,14 @@ class Limit(_LimitName, total=False):
 
     algorithm: Literal["fixed", "sliding", "bucket"]
     by: Sequence[str]
-    private: bool | Sequence[str]
+    private: bool
     burst: int
     resolution: str
     timezone: str
     max_by: Mapping[str, Mapping[str, int]]
     shadow: bool
+    # An IPv6 address counts as its network of so many bits: 64 if not said.
+    ipv6_prefix: int
 
 
 class _PolicyLimits(TypedDict):
@@ -38,7 +40,8 @@ class _PolicyLimits(TypedDict):
 class PolicyDocument(_PolicyLimits, total=False):
     """A policy, as in the configuration file."""
 
-    routes: Sequence[str | Mapping[str, Any]]
+    # Such as `/orders`, `POST /orders`, `/users/{id}` and `/api/*`.
+    routes: Sequence[str]
     on_store_error: Literal["refuse", "allow", "local"]
     durability: Literal["interval", "sync"]
     schedule: Mapping[str, Any]

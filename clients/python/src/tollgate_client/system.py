@@ -41,6 +41,12 @@ class System(Section[Transport]):
         return self._call(Call("GET", "/admin/offenders", dict, params=params))
 
     @operation
-    def alerts(self) -> Flow[Mapping[str, Any]]:
-        """The alerts that were raised, as the server tells it."""
-        return self._call(Call("GET", "/admin/alerts", dict))
+    def alerts(
+        self, *, cursor: str | None = None, limit: int | None = None
+    ) -> Flow[Mapping[str, Any]]:
+        """The alerts that were raised, newest first, as the server tells it.
+
+        `cursor` is the `next_cursor` of the page before; the last page has none.
+        """
+        params = {"cursor": cursor, "limit": limit}
+        return self._call(Call("GET", "/admin/alerts", dict, params=params))
