@@ -9,7 +9,7 @@ use tollgate_core::store::{Checked, Key, Once, Record, SpendId, StoreError};
 
 use crate::Inner;
 use crate::batch::{Batch, Reading};
-use crate::error::{failed, timed_out};
+use crate::error::{caught, failed, timed_out};
 use crate::job::{Answer, Back, Request};
 use crate::known::Known;
 use crate::session::Guess;
@@ -24,6 +24,8 @@ pub(crate) enum Failure {
     Broken(StoreError),
     /// Nothing happened: somebody else holds what it needs.
     Locked,
+    /// Nothing happened, and trying again would not help.
+    Undone(StoreError),
     /// It may have happened.
     InDoubt(StoreError),
 }
@@ -72,7 +74,14 @@ impl Inner {
                 self.roll_back(client).await?;
                 continue;
             };
-            let answers = batch.settle(backs, reading, || self.next_spend_id());
+            let settled = caught(|| batch.settle(backs, reading, || self.next_spend_id()));
+            let answers = match settled {
+                Ok(answers) => answers,
+                Err(error) => {
+                    self.roll_back(client).await?;
+                    return Err(Failure::Undone(error));
+                }
+            };
             let changes = batch.changes();
             if changes.is_empty() {
                 self.roll_back(client).await?;
@@ -111,7 +120,8 @@ impl Inner {
         }
         let now = self.time.now_after(known.latest);
         let reading = Reading { now, clock: now, epoch: known.epoch };
-        let answers = batch.settle(attempt.backs, reading, || self.next_spend_id());
+        let settled = caught(|| batch.settle(attempt.backs, reading, || self.next_spend_id()));
+        let answers = settled.map_err(Failure::Undone)?;
         let changes = batch.changes();
         if !answers.iter().all(is_allowed) || changes.keys.len() < batch.keys_to_lock().len() {
             return Ok(None);

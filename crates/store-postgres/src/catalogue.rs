@@ -16,6 +16,8 @@ use crate::{Inner, Postgres, migrate};
 const SECRET_BYTES: usize = 32;
 /// A schema can take longer than an answer may.
 const MIGRATE_WITHIN: Duration = Duration::from_secs(60);
+/// Many slots take long to count.
+const RECOUNT_WITHIN: Duration = Duration::from_secs(60);
 /// So may a change: those of all instances are made one after the other.
 pub(crate) const WITHIN: Duration = Duration::from_secs(5);
 
@@ -30,10 +32,31 @@ pub(crate) type Sql<T> = Result<T, tokio_postgres::Error>;
 pub(crate) enum Purpose {
     /// Sees one moment of the whole catalogue.
     Read,
-    /// Alone, until it is committed.
+    /// Changes the catalogue: alone, until it is committed.
     Change,
+    /// Sees one moment of everything else.
+    List,
     /// Takes the locks it needs itself.
     Work,
+    /// Reads all there is, and takes its time.
+    Recount,
+}
+
+impl Purpose {
+    fn within(self) -> Duration {
+        match self {
+            Self::Read | Self::Change | Self::List | Self::Work => WITHIN,
+            Self::Recount => RECOUNT_WITHIN,
+        }
+    }
+}
+
+/// Connections for all that is not a check, a refund or a slot. Whoever needs the catalogue does not
+/// wait for the others.
+#[derive(Default)]
+pub(crate) struct Desks {
+    catalogue: tokio::sync::Mutex<Option<Client>>,
+    others: tokio::sync::Mutex<Option<Client>>,
 }
 
 impl Postgres {
@@ -243,41 +266,53 @@ impl Postgres {
 
 impl Inner {
     pub(crate) async fn migrate(&self) -> Result<(), StoreError> {
-        let client = self.connector.connect(WITHIN);
-        let client = client.await?;
+        let client = self.connect(WITHIN).await?;
         tokio::time::timeout(MIGRATE_WITHIN, migrate::migrate(&client, &self.settings.schema))
             .await
             .map_err(|_| timed_out())??;
-        *self.desk.lock().await = Some(client);
+        *self.desks.catalogue.lock().await = Some(client);
         Ok(())
     }
 
-    /// One transaction on the connection kept for such things. Whoever needs the answer sooner
+    /// A connection that the store's own thread drives, whoever asks for it.
+    async fn connect(&self, within: Duration) -> Result<Client, StoreError> {
+        let connector = self.connector.clone();
+        let connecting = self.engine.spawn(async move { connector.connect(within).await });
+        connecting.await.unwrap_or_else(|_| Err(closed()))
+    }
+
+    /// One transaction on a connection kept for such things. Whoever needs the answer sooner
     /// stops waiting for it.
     pub(crate) async fn at_desk<T>(
         &self,
         purpose: Purpose,
         work: impl AsyncFnOnce(&Client) -> Sql<T>,
     ) -> Result<T, StoreError> {
-        if self.closed.load(std::sync::atomic::Ordering::Relaxed) {
-            return Err(closed());
-        }
+        self.still_open()?;
         let done = async {
-            let mut desk = self.desk.lock().await;
+            let mut desk = match purpose {
+                Purpose::Read | Purpose::Change => Some(self.desks.catalogue.lock().await),
+                Purpose::List | Purpose::Work => Some(self.desks.others.lock().await),
+                // On a connection of its own: nobody waits for it.
+                Purpose::Recount => None,
+            };
             // Taken, so that a connection whose work was abandoned half-way is never used again.
-            let client = match desk.take().filter(|client| !client.is_closed()) {
+            let kept = desk.as_mut().and_then(|desk| desk.take());
+            let client = match kept.filter(|client| !client.is_closed()) {
                 Some(client) => client,
-                None => self.connector.connect(WITHIN).await?,
+                None => self.connect(WITHIN).await?,
             };
             let result = self.transact(&client, purpose, work).await;
             if let Err(error) = &result {
                 tracing::debug!(%error, "a transaction failed");
                 let _ = client.batch_execute("rollback").await;
             }
-            *desk = Some(client);
-            result.map_err(|error| failed("PostgreSQL did not do it", error))
+            if let Some(desk) = &mut desk {
+                **desk = Some(client);
+            }
+            result.map_err(|error| failed("PostgreSQL undid what it was asked to do", error))
         };
-        tokio::time::timeout(WITHIN, done).await.map_err(|_| timed_out())?
+        tokio::time::timeout(purpose.within(), done).await.map_err(|_| timed_out())?
     }
 
     async fn transact<T>(
@@ -287,8 +322,12 @@ impl Inner {
         work: impl AsyncFnOnce(&Client) -> Sql<T>,
     ) -> Sql<T> {
         let begin = match purpose {
-            Purpose::Read => "begin isolation level repeatable read read only".to_owned(),
-            Purpose::Work => format!("begin isolation level read committed; {ABANDONED}"),
+            Purpose::Read | Purpose::List | Purpose::Recount => {
+                "begin isolation level repeatable read read only".to_owned()
+            }
+            Purpose::Work => format!(
+                "begin isolation level read committed; {ABANDONED} set local lock_timeout = 4000"
+            ),
             Purpose::Change => self.settings.in_schema(&format!(
                 "begin isolation level read committed; {ABANDONED} \
                  select from tollgate.gate for update",

@@ -16,7 +16,7 @@ use tollgate_core::store::{Checked, ScheduleAsk, SlotAnswer, StoreError, assign_
 
 use crate::Inner;
 use crate::catalogue::WITHIN;
-use crate::error::{failed, timed_out};
+use crate::error::{caught, failed, timed_out};
 use crate::known::Trust;
 
 pub(crate) use book::decode;
@@ -161,7 +161,8 @@ impl Clerk {
         let book = self.books.remove(&ask.policy);
         let was_open = book.is_some();
         let (mut book, recounted) = inner.bring_up_to_date(client, ask, book, &mut found).await?;
-        let assigned = assign_all(ask, found.known, &mut book.schedule, found.now);
+        let assigned = caught(|| assign_all(ask, found.known, &mut book.schedule, found.now));
+        let assigned = assigned.map_err(Failure::Store)?;
         book.revision = found.revision + 1;
         if assigned.slots.is_empty() && !recounted.is_new {
             client.batch_execute("rollback").await?;

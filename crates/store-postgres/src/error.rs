@@ -1,5 +1,7 @@
 //! What PostgreSQL's errors mean to a caller.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
 use tokio_postgres::error::SqlState;
 use tollgate_core::store::{StoreError, StoreErrorKind};
 
@@ -37,6 +39,15 @@ pub(crate) fn closed() -> StoreError {
 
 pub(crate) fn corrupt(what: &str) -> StoreError {
     StoreError::new(StoreErrorKind::Corrupt, what)
+}
+
+/// What `work` answers. A panic in it, of a caller's own code or on a state that cannot be, is an
+/// error to those it concerns, and to nobody else.
+pub(crate) fn caught<T>(work: impl FnOnce() -> T) -> Result<T, StoreError> {
+    catch_unwind(AssertUnwindSafe(work)).map_err(|_| {
+        let message = "deciding this panicked, and nothing was counted: see the log, and report it";
+        StoreError::new(StoreErrorKind::Corrupt, message)
+    })
 }
 
 pub(crate) fn contended() -> StoreError {

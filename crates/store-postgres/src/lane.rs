@@ -132,6 +132,7 @@ impl Lane {
                     return fail_backs(backs, &contended());
                 }
                 Err(Failure::Locked) => impatient = true,
+                Err(Failure::Undone(error)) => return fail_backs(backs, &error),
                 Err(Failure::Broken(error)) => {
                     let was_stale = self.disconnect();
                     if reconnected || !was_stale {

@@ -34,9 +34,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
+use tokio::runtime::Handle;
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinHandle;
-use tokio_postgres::Client;
 use tollgate_core::store::{
     Ask, Checked, Clock, Decided, Once, SpendId, Stats, StatsReading, StoreError, StoreErrorKind,
 };
@@ -50,6 +50,7 @@ pub use settings::{BadUrl, Settings};
 #[doc(hidden)]
 pub use simulation::{Stream, World};
 
+use catalogue::Desks;
 use clerk::Clerk;
 use connect::Connector;
 use engine::Engine;
@@ -83,8 +84,8 @@ pub(crate) struct Inner {
     /// Names this run in receipts.
     run: u64,
     sequence: AtomicU64,
-    /// For everything but checks and refunds.
-    desk: tokio::sync::Mutex<Option<Client>>,
+    desks: Desks,
+    engine: Handle,
     closed: AtomicBool,
 }
 
@@ -126,6 +127,7 @@ impl Postgres {
         run: u64,
         engine: impl FnOnce() -> Result<Engine, StoreError>,
     ) -> Result<Self, StoreError> {
+        let engine = engine()?;
         let inner = Arc::new(Inner {
             connector,
             statements: Statements::new(&settings),
@@ -135,12 +137,12 @@ impl Postgres {
             keys: AtomicU64::new(0),
             run,
             sequence: AtomicU64::new(0),
-            desk: tokio::sync::Mutex::default(),
+            desks: Desks::default(),
+            engine: engine.handle.clone(),
             closed: AtomicBool::new(false),
             settings,
         });
         inner.migrate().await?;
-        let engine = engine()?;
         let lanes = (0..inner.settings.lanes)
             .map(|_| {
                 let (sender, queue) = mpsc::channel(inner.settings.queue);
@@ -182,6 +184,11 @@ impl Postgres {
         self.inner.time.now()
     }
 
+    /// The runtime of the store's own thread: there is always somebody who drives it.
+    pub fn runtime(&self) -> &Handle {
+        &self.inner.engine
+    }
+
     /// Every call has its answer, or an error, by then.
     pub fn deadline(&self) -> Duration {
         self.inner.settings.deadline
@@ -211,9 +218,7 @@ impl Postgres {
         request: Request,
         render: Option<Render>,
     ) -> Result<Answer, StoreError> {
-        if self.inner.closed.load(Relaxed) {
-            return Err(closed());
-        }
+        self.inner.still_open()?;
         let lane = &self.lanes[lane];
         let (reply, answer) = oneshot::channel();
         let job = Job { request, back: Back { reply, render } };
@@ -234,6 +239,10 @@ impl Drop for Postgres {
 }
 
 impl Inner {
+    fn still_open(&self) -> Result<(), StoreError> {
+        if self.closed.load(Relaxed) { Err(closed()) } else { Ok(()) }
+    }
+
     fn next_spend_id(&self) -> SpendId {
         SpendId { run: self.run, sequence: self.sequence.fetch_add(1, Relaxed) }
     }

@@ -132,7 +132,7 @@ impl Postgres {
     ) -> Result<Vec<Refused>, StoreError> {
         let inner = &*self.inner;
         inner
-            .at_desk(Purpose::Read, async |client| {
+            .at_desk(Purpose::List, async |client| {
                 let parameters: [(&(dyn ToSql + Sync), Type); 3] = [
                     (&ledger, Type::TEXT),
                     (&from.as_micros(), Type::INT8),
@@ -149,7 +149,7 @@ impl Postgres {
         let inner = &*self.inner;
         let before = before.map_or(i64::MAX, |id| i64::try_from(id).unwrap_or(i64::MAX));
         inner
-            .at_desk(Purpose::Read, async |client| {
+            .at_desk(Purpose::List, async |client| {
                 let parameters: [(&(dyn ToSql + Sync), Type); 2] =
                     [(&before, Type::INT8), (&i64::from(limit), Type::INT8)];
                 let sql = include_str!("../queries/list_alerts.sql");

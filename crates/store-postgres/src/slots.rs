@@ -25,6 +25,7 @@ const PER_FURTHER_SLOT: Duration = Duration::from_millis(4);
 impl Postgres {
     /// Gives every event its slot, in order. One that comes too late may have been given: asking again finds it.
     pub async fn assign_slots(&self, ask: ScheduleAsk) -> Result<Answers, StoreError> {
+        self.inner.still_open()?;
         let deadline = self.inner.settings.deadline;
         let further = u32::try_from(ask.events.len().saturating_sub(1)).unwrap_or(u32::MAX);
         let within = deadline.saturating_add(PER_FURTHER_SLOT.saturating_mul(further));
@@ -39,7 +40,7 @@ impl Postgres {
 
     pub async fn slot(&self, event_id: String) -> Result<Option<Slot>, StoreError> {
         let inner = &*self.inner;
-        inner.at_desk(Purpose::Read, async |client| inner.find_slot(client, &event_id).await).await
+        inner.at_desk(Purpose::List, async |client| inner.find_slot(client, &event_id).await).await
     }
 
     /// Frees the place of a slot; the slot as it is then. Again changes nothing.
@@ -67,7 +68,7 @@ impl Postgres {
     pub async fn slots(&self, query: SlotQuery) -> Result<Vec<Slot>, StoreError> {
         let inner = &*self.inner;
         inner
-            .at_desk(Purpose::Read, async |client| {
+            .at_desk(Purpose::List, async |client| {
                 let SlotQuery { policy, from, to, after, limit } = &query;
                 let (after_at, after_id) = match after {
                     Some((at, id)) => (at.as_micros(), &**id),
@@ -102,12 +103,12 @@ impl Postgres {
         limit: u32,
     ) -> Result<Vec<WindowFill>, StoreError> {
         let inner = &*self.inner;
-        let counts = inner.at_desk(Purpose::Read, async |client| {
+        let counts = inner.at_desk(Purpose::List, async |client| {
             match inner.kept(client, &policy).await? {
-                Some((kept, _)) if kept == per => {
+                Some(kept) if kept.per == per && first >= kept.first_counted => {
                     inner.counted(client, &policy, first, last, i64::from(limit)).await
                 }
-                // Nothing was given under this plan yet, so its windows are not counted yet.
+                // Nothing was given under this plan yet, or long ago under another.
                 _ => inner.count_slots(client, &policy, per, first, last).await.map(Ok),
             }
         });
@@ -119,13 +120,14 @@ impl Postgres {
     /// Counts the slots of a policy again, and says where a window's count is another.
     pub async fn recount_slots(&self, policy: String) -> Result<Recount, StoreError> {
         let inner = &*self.inner;
-        let counts = inner.at_desk(Purpose::Read, async |client| {
-            let Some((per, retention)) = inner.kept(client, &policy).await? else {
+        let counts = inner.at_desk(Purpose::Recount, async |client| {
+            let Some(Kept { per, retention, first_counted }) = inner.kept(client, &policy).await?
+            else {
                 return Ok(None);
             };
             // Older ones may be half removed.
-            let first =
-                inner.time.now().minus(retention).as_micros().div_euclid(per.as_micros()) + 1;
+            let oldest = inner.time.now().minus(retention).as_micros();
+            let first = (oldest.div_euclid(per.as_micros()) + 1).max(first_counted);
             let slots = inner.count_slots(client, &policy, per, first, i64::MAX).await?;
             let counted = inner.counted(client, &policy, first, i64::MAX, i64::MAX).await?;
             Ok(Some((per, slots, counted)))
@@ -133,6 +135,16 @@ impl Postgres {
         let Some((per, slots, counted)) = counts.await? else { return Ok(Recount::default()) };
         Ok(Recount::of(per, &slots, &counted?))
     }
+}
+
+/// What is kept of a policy's schedule beside its windows.
+struct Kept {
+    /// The length of its windows.
+    per: Span,
+    /// How long its slots are kept.
+    retention: Span,
+    /// Slots before this window are counted in none.
+    first_counted: i64,
 }
 
 impl Inner {
@@ -150,24 +162,22 @@ impl Inner {
         per: i64,
         revision: i64,
     ) -> Sql<Result<Option<Slot>, StoreError>> {
-        let number = slot.scheduled_at.as_micros().div_euclid(per);
+        let per = Span::from_micros(per).unwrap_or(slot.per);
+        let number = slot.scheduled_at.as_micros().div_euclid(per.as_micros());
         let at: [(&(dyn ToSql + Sync), Type); 2] =
             [(&slot.policy, Type::TEXT), (&number, Type::INT8)];
         let sql = "select state, tollgate.clock_micros(), (select swept_at from tollgate.gate) \
                    from tollgate.slot_window where policy = $1 and number = $2";
         let rows = self.query(client, sql, &at).await?;
         let mut now = self.time.now();
+        // None where it is not counted.
         if let Some(row) = rows.first() {
             now = self.time.not_before(self.time.read(row.get(1)), row.get(2));
             let mut state = match decode(row.get(0)) {
                 Ok(state) => state,
                 Err(error) => return Ok(Err(error)),
             };
-            if slot.per.as_micros() == per {
-                state.taken.remove(slot.position);
-            } else {
-                state.guests = state.guests.saturating_sub(1);
-            }
+            slot.leave(&mut state, per);
             let revision = revision + 1;
             let put: [(&(dyn ToSql + Sync), Type); 4] = [
                 (&slot.policy, Type::TEXT),
@@ -189,13 +199,16 @@ impl Inner {
         Ok(Ok(Some(slot)))
     }
 
-    /// The length of a policy's windows, and how long its slots are kept.
-    async fn kept(&self, client: &Client, policy: &str) -> Sql<Option<(Span, Span)>> {
-        let sql = "select per, retention from tollgate.schedule where policy = $1";
+    async fn kept(&self, client: &Client, policy: &str) -> Sql<Option<Kept>> {
+        let sql = "select per, retention, counted_from from tollgate.schedule where policy = $1";
         let rows = self.query(client, sql, &[(&policy, Type::TEXT)]).await?;
-        Ok(rows
-            .first()
-            .and_then(|row| Span::from_micros(row.get(0)).zip(Span::from_micros(row.get(1)))))
+        let kept = |row: &Row| {
+            let (per, retention) =
+                Span::from_micros(row.get(0)).zip(Span::from_micros(row.get(1)))?;
+            let first_counted = row.get::<_, i64>(2).div_euclid(per.as_micros());
+            Some(Kept { per, retention, first_counted })
+        };
+        Ok(rows.first().and_then(kept))
     }
 
     async fn counted(

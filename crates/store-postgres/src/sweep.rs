@@ -28,16 +28,14 @@ const COUNT_KEYS: &str = "select case when few.keys < $1 then few.keys \
 const FEW_KEYS: i64 = 10_000;
 
 /// Slots whose policy's retention is over, their cancels and their windows.
-const REMOVE_OLD_SLOTS: [&str; 3] = [
-    "delete from tollgate.slot where event_id in ( \
-         select s.event_id from tollgate.schedule k join tollgate.slot s on s.policy = k.policy \
-         and s.scheduled_at < $1 - k.retention \
-         limit $2 for update of s skip locked)",
-    "delete from tollgate.slot_cancel where event_id in ( \
-         select c.event_id from tollgate.slot_cancel c \
-         where c.cancelled_at < $1 and not exists \
-         (select from tollgate.slot s where s.event_id = c.event_id) \
-         limit $2 for update of c skip locked)",
+const REMOVE_OLD_SLOTS: [&str; 2] = [
+    "with gone as ( \
+         delete from tollgate.slot where event_id in ( \
+             select s.event_id from tollgate.schedule k join tollgate.slot s on s.policy = k.policy \
+             and s.scheduled_at < $1 - k.retention \
+             limit $2 for update of s skip locked) \
+         returning event_id) \
+     delete from tollgate.slot_cancel where event_id in (select event_id from gone)",
     "delete from tollgate.slot_window where (policy, number) in ( \
          select w.policy, w.number from tollgate.schedule k \
          join tollgate.slot_window w on w.policy = k.policy \
@@ -79,6 +77,7 @@ pub(crate) async fn run(inner: Arc<Inner>) {
 impl Postgres {
     /// Removes every key that is idle now, instead of in passing.
     pub async fn sweep(&self) -> Result<(), StoreError> {
+        self.inner.still_open()?;
         let mut client = None;
         let mut after = Vec::new();
         loop {

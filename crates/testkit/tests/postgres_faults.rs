@@ -323,3 +323,34 @@ async fn the_clock_is_read_after_the_lock_is_held() {
         released_at - decided_at.as_micros()
     );
 }
+
+/// What a caller makes of its answer is the caller's own code.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_caller_that_panics_counts_nothing_and_stops_nobody() {
+    let ground = open(&Postgres::shared().url()).await;
+    apply_all(&ground).await;
+    for round in 0..3 {
+        let key = IdempotencyKey { scope: b"test", key: "once" };
+        let subject = [("user", "ada")];
+        let panics = |_: &_| panic!("a mistake of the caller");
+        let once = ground.gate.check_once(key, "refuse", &subject, 1, panics).await;
+        let Err(Error::Store(error)) = once else { panic!("{once:?}") };
+        assert!(error.to_string().contains("panicked"), "{error}");
+        let answer = ground.check_in_time("refuse", "ada").await.unwrap();
+        let used = answer.limits().next().unwrap().1.standing.used;
+        assert_eq!(used, round + 1, "only what was answered is counted");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_closed_store_does_nothing_more() {
+    let ground = open(&Postgres::shared().url()).await;
+    apply_all(&ground).await;
+    ground.apply("slots", r#"limits = [{ name = "all", max = 9, per = "1s" }]"#).await;
+    ground.gate.close();
+    let is_closed = |error: Error| assert!(error.to_string().contains("closed"), "{error}");
+    is_closed(ground.check("refuse", "ada").await.unwrap_err());
+    is_closed(ground.gate.sweep().await.unwrap_err());
+    let event = SlotAsk { event_id: "e".to_owned(), requested_at: None };
+    is_closed(ground.gate.assign_slots("slots", vec![event]).await.unwrap_err());
+}

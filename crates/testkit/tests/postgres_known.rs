@@ -215,3 +215,36 @@ async fn slots_given_by_memory_are_those_the_database_would_have_given() {
     assert_eq!((recount.slots, recount.drifts.len()), (30 + 10 * 10, 0), "{recount:?}");
     assert_eq!(recount.windows, 13, "no window was left before it was full");
 }
+
+/// Windows that were changed to another length and back are not those that were remembered.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_schedule_changed_there_and_back_by_another_instance_is_read_again() {
+    let ground = open(&Postgres::shared().url(), 1000).await;
+    let other = Tollgate::open(&ground.url).await.unwrap();
+    let windows = async |per: &str| {
+        let limits = format!(r#"limits = [{{ name = "window", max = 2, per = "{per}" }}]"#);
+        other.apply(&Policy::from_toml("s", &limits).unwrap(), "test").await.unwrap();
+    };
+    let at = Instant::from_micros(1_900_000_000_000_000);
+    let ask = async |gate: &Tollgate, id: &str| {
+        let event = SlotAsk { event_id: id.to_owned(), requested_at: Some(at) };
+        let answers = gate.assign_slots("s", vec![event]).await.unwrap();
+        let [SlotAnswer::Given(slot)] = &answers[..] else { panic!("{answers:?}") };
+        slot.scheduled_at
+    };
+    windows("4s").await;
+    let first = [ask(&ground.gate, "a").await, ask(&ground.gate, "b").await];
+    windows("8s").await;
+    ask(&other, "c").await;
+    for id in ["a", "b", "c"] {
+        other.cancel_slot(id).await.unwrap().unwrap();
+    }
+    windows("4s").await;
+    // Nothing is left of the first window, not even a row.
+    let later = at.plus(tollgate::Span::from_secs(3600));
+    let event = SlotAsk { event_id: "d".to_owned(), requested_at: Some(later) };
+    other.assign_slots("s", vec![event]).await.unwrap();
+    assert_eq!([ask(&ground.gate, "e").await, ask(&ground.gate, "f").await], first);
+    let recount = ground.gate.verify_slots("s").await.unwrap();
+    assert_eq!((recount.slots, recount.drifts.len()), (3, 0), "{recount:?}");
+}

@@ -16,6 +16,7 @@ use super::book::Columns;
 use super::{Book, Failure};
 use crate::Inner;
 use crate::attempt::is_contention;
+use crate::error::caught;
 
 /// What `give_slots` says when an event has a slot already.
 const REPEATED: &str = "TG409";
@@ -38,7 +39,8 @@ impl Inner {
             return Ok(None);
         }
         book.schedule.tidy(now, first);
-        let assigned = assign_all(ask, HashMap::new(), &mut book.schedule, now);
+        let assigned = caught(|| assign_all(ask, HashMap::new(), &mut book.schedule, now));
+        let assigned = assigned.map_err(Failure::Store)?;
         // What is refused may be an event that has its slot already: only the database knows.
         let is_given = |answer: &SlotAnswer| matches!(answer, SlotAnswer::Given(_));
         let kept = if !assigned.slots.is_empty() && assigned.answers.iter().all(is_given) {
