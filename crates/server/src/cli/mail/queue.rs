@@ -1,7 +1,5 @@
 //! `mail queue run-now|suspend|activate|delete|cleanup|status`.
 
-use std::io::Write;
-
 use clap::Subcommand;
 use serde_json::{Value, json};
 

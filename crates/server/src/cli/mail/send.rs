@@ -1,6 +1,5 @@
 //! `mail send FILE…`: message files into the queue, in batches.
 
-use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use indicatif::{ProgressBar, ProgressStyle};
@@ -134,7 +133,7 @@ impl<'a> Sending<'a> {
 
     fn reject(&mut self, file: &Path, why: &str) {
         let shown = file.display().to_string();
-        self.bar.suspend(|| eprintln!("{}: {}", printable(&shown), printable(why)));
+        self.bar.suspend(|| note!("{}: {}", printable(&shown), printable(why)));
         self.rejected.push(json!({ "file": shown, "reason": why }));
     }
 
