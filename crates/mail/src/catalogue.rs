@@ -67,7 +67,7 @@ impl Mail {
         if unsent > 0 {
             return Err(has_unsent(&format!("tenant {id:?}"), unsent));
         }
-        while queue.cleanup(Some(id), tollgate::Instant::MAX, CHUNK).await? > 0 {}
+        while queue.cleanup(Some(id), tollgate::Instant::MAX, self.now(), CHUNK).await? > 0 {}
         queue.delete_tenant(id).await
     }
 
