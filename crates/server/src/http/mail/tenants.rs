@@ -98,7 +98,7 @@ pub(crate) async fn post(
 
 /// The tenants; with a tenant's token only that one.
 #[utoipa::path(get, path = "/tenants", tag = "mail",
-    responses((status = 200, body = TenantList), schema::StoreDown, schema::NoAccess))]
+    responses((status = 200, body = TenantList), schema::BadInput, schema::StoreDown, schema::NoAccess))]
 pub(crate) async fn list(
     State(app): State<Arc<App>>,
     Extension(reach): Extension<Reach>,
