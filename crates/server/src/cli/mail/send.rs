@@ -104,8 +104,8 @@ impl<'a> Sending<'a> {
         self.bytes = 0;
         let batch = std::mem::take(&mut self.batch);
         let messages: Vec<_> = batch.iter().map(|(_, message)| message).collect();
-        let reply =
-            self.args.remote.post("/commands/add-messages", &json!({ "messages": messages }));
+        let body = json!({ "messages": messages });
+        let reply = self.args.remote.post_patiently("/commands/add-messages", &body);
         let answer = reply.and_then(|reply| match reply.status {
             // Every one of them was rejected; each says why.
             StatusCode::BAD_REQUEST if reply.document["rejected"].is_array() => Ok(reply.document),
