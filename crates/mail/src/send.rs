@@ -268,10 +268,7 @@ mod tests {
         let mail = Mail::open(gate, "memory:", MailSettings::default()).await.unwrap();
         let tenant = NewTenant { id: "acme".into(), ..NewTenant::default() };
         mail.put_tenant(tenant).await.unwrap();
-        let account: NewAccount = serde_json::from_str(
-            r#"{"id": "main", "tenant_id": "acme", "host": "127.0.0.1", "port": 25}"#,
-        )
-        .unwrap();
+        let account = NewAccount::new(AccountKey::new("acme", "main"), "127.0.0.1", 25);
         mail.put_account(account).await.unwrap();
         let new = NewApiKey {
             tenant_id: "acme".into(),

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use stage::{Stage, TENANT, message, message_to, secs, settings, until};
 use tollgate::{Clock, Instant};
-use tollgate_mail::{MailSettings, NewApiKey, SendRequest, Status};
+use tollgate_mail::{MailSettings, NewApiKey, Secret, SendRequest, Status};
 
 /// A delay in seconds, give or take a fifth.
 fn about(wait_micros: i64, secs: i64) -> bool {
@@ -154,7 +154,7 @@ async fn a_wrong_password_is_final_and_said_clearly() {
     stage
         .account("main", |account| {
             account.user = Some(stage::sink::USER.into());
-            account.password = Some("wrong".into());
+            account.password = Some(Secret::new("wrong"));
         })
         .await;
     stage.add(vec![message("m0")]).await;
