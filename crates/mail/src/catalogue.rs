@@ -25,11 +25,11 @@ impl Mail {
             inner.vault.ready(&inner.queue).await?;
         }
         let sealed = match (&new.report_url, new.report_secret, kept) {
-            (_, Some(given), _) => Some(inner.vault.seal_report_secret(&new.id, &given)?),
+            (_, Some(given), _) => Some(inner.vault.seal_report_secret(&new.id, given.reveal())?),
             (Some(_), None, None) => {
                 let secret = secrets::generate("tgr_")?;
                 let sealed = inner.vault.seal_report_secret(&new.id, &secret)?;
-                made = Some(secret);
+                made = Some(Secret::new(secret));
                 Some(sealed)
             }
             (_, None, kept) => kept,
@@ -67,7 +67,7 @@ impl Mail {
         if unsent > 0 {
             return Err(has_unsent(&format!("tenant {id:?}"), unsent));
         }
-        while queue.cleanup(Some(id), tollgate::Instant::MAX, CHUNK).await? > 0 {}
+        while queue.cleanup(Some(id), tollgate::Instant::MAX, self.now(), CHUNK).await? > 0 {}
         queue.delete_tenant(id).await
     }
 
@@ -98,11 +98,11 @@ impl Mail {
             return Err(no_tenant(&new.tenant_id));
         }
         let before = inner.queue.account(&account.key).await?;
-        let password_sealed = match new.password.as_deref() {
-            Some("") => None,
+        let password_sealed = match &new.password {
+            Some(password) if password.reveal().is_empty() => None,
             Some(password) => {
                 inner.vault.ready(&inner.queue).await?;
-                Some(inner.vault.seal_password(&account.key, &Secret::new(password))?)
+                Some(inner.vault.seal_password(&account.key, password)?)
             }
             None => kept_password(before, &account)?,
         };

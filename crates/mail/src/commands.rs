@@ -102,7 +102,7 @@ impl Mail {
         self.known_tenant(&selection.tenant_id).await?;
         let mut deleted = 0;
         loop {
-            let chunk = self.inner.queue.delete_messages(selection, CHUNK).await?;
+            let chunk = self.inner.queue.delete_messages(selection, self.now(), CHUNK).await?;
             deleted += chunk;
             if chunk < u64::from(CHUNK) {
                 break;
@@ -123,10 +123,11 @@ impl Mail {
             self.known_tenant(id).await?;
         }
         let micros = i64::try_from(older_than.as_micros()).unwrap_or(i64::MAX);
-        let before = Instant::from_micros(self.now().as_micros().saturating_sub(micros));
+        let now = self.now();
+        let before = Instant::from_micros(now.as_micros().saturating_sub(micros));
         let mut removed = 0;
         loop {
-            let chunk = self.inner.queue.cleanup(tenant_id, before, CHUNK).await?;
+            let chunk = self.inner.queue.cleanup(tenant_id, before, now, CHUNK).await?;
             removed += chunk;
             if chunk < u64::from(CHUNK) {
                 return Ok(removed);

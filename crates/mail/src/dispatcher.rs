@@ -39,8 +39,9 @@ const IDLE_INTERVAL: Duration = Duration::from_secs(5);
 const SLOW_AFTER: Duration = Duration::from_secs(10);
 /// Turns in all, slow ones included, for each place.
 const TURNS_PER_PLACE: usize = 4;
-/// What attempts under way may take when the relay stops.
-const STOP_LIMIT: Duration = Duration::from_secs(10);
+/// What noting the outcomes of attempts may take when the relay stops, after the time that each
+/// attempt has anyway.
+const NOTING_LIMIT: Duration = Duration::from_secs(10);
 const SALT: &str = "log_salt";
 
 /// The relay at work. Stops when it is told to, or dropped.
@@ -265,7 +266,10 @@ impl Dispatcher {
 
     /// Lets turns under way end, and says goodbye to all servers.
     async fn wind_up(mut self) {
-        let until = Deadline::now() + STOP_LIMIT;
+        let until = Deadline::now() + self.context.inner.settings.attempt_timeout + NOTING_LIMIT;
+        if !self.turns.is_empty() {
+            tracing::info!(attempts = self.turns.len(), "waiting for mail that is being sent");
+        }
         while let Ok(Some(ended)) =
             tokio::time::timeout_at(until, self.turns.join_next_with_id()).await
         {

@@ -57,10 +57,6 @@ impl Mail {
         self.inner.gate.now()
     }
 
-    pub fn settings(&self) -> &MailSettings {
-        &self.inner.settings
-    }
-
     /// An error if the relay's storage cannot answer.
     pub async fn ping(&self) -> Result<(), MailError> {
         self.inner.queue.setting("ping", None).await.map(drop)

@@ -9,6 +9,8 @@ mod report;
 
 use tollgate::Instant;
 
+use crate::settings::Secret;
+
 pub use account::{Account, AccountKey, LimitBehavior, LimitUnit, NewAccount, Tls};
 pub use message::{
     Added, Attachment, Attempt, Content, MessageQuery, MessageRow, NewMessage, Rejected,
@@ -37,7 +39,7 @@ pub struct NewTenant {
     /// Where delivery reports are POSTed to. `None`: nowhere.
     pub report_url: Option<String>,
     /// Signs the reports. `None`: the one it has, or a new random one.
-    pub report_secret: Option<String>,
+    pub report_secret: Option<Secret>,
 }
 
 /// What became of a tenant that was given.
@@ -45,7 +47,7 @@ pub struct NewTenant {
 pub struct TenantSaved {
     pub created: bool,
     /// The secret that signs reports, if one was made now: shown this once.
-    pub report_secret: Option<String>,
+    pub report_secret: Option<Secret>,
 }
 
 /// A key for `/api/v1/send`. Its secret is known by its hash only.
@@ -129,4 +131,20 @@ pub struct RelayStatus {
     pub pending: u64,
     pub deferred: u64,
     pub suspended: u64,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_given_can_be_written_to_a_log() {
+        let secret = || Some(Secret::new("open sesame"));
+        let tenant = NewTenant { report_secret: secret(), ..NewTenant::default() };
+        let mut account = NewAccount::new(AccountKey::new("acme", "main"), "127.0.0.1", 25);
+        account.password = secret();
+        let saved = TenantSaved { created: true, report_secret: secret() };
+        let written = format!("{tenant:?} {account:?} {saved:?}");
+        assert!(!written.contains("sesame"), "{written}");
+    }
 }

@@ -15,6 +15,7 @@ mod outcome;
 mod owners;
 mod postgres;
 mod records;
+mod removed;
 mod reports;
 mod sqlite;
 mod tally;
@@ -38,7 +39,7 @@ pub(crate) use claims::{
 };
 pub(crate) use postgres::Postgres;
 pub(crate) use records::{
-    AccountRecord, Inserted, MessageRecord, ReportClaim, TenantRecord, encode_content,
+    AccountRecord, Inserted, MessageRecord, ReportClaim, TenantRecord, derived_id, encode_content,
 };
 pub(crate) use sqlite::Sqlite;
 
@@ -153,6 +154,11 @@ impl Queue {
     /// They were given back (a receipt given back twice is given back once).
     pub(crate) async fn refunds_done(&self, seqs: &[i64]) -> Result<(), MailError> {
         transaction!(write self, [seqs = seqs.to_vec()] db => reports::refunds_done(db, &seqs))
+    }
+
+    /// Forgets up to `limit` removed messages that no retry can come for any more. How many.
+    pub(crate) async fn forget_removed(&self, now: Instant, limit: u32) -> Result<u64, MailError> {
+        transaction!(write self, [] db => removed::forget(db, now, limit))
     }
 }
 

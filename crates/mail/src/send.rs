@@ -8,7 +8,7 @@ use crate::error::{Invalid, MailError, Refused, SendError, store_error};
 use crate::mail::Mail;
 use crate::model::{Account, AccountKey, ApiKey, Content, NewMessage, SendRequest, Sent, Usage};
 use crate::policies::key_limiter;
-use crate::queue::{Inserted, MessageRecord};
+use crate::queue::{Inserted, MessageRecord, derived_id};
 use crate::secrets;
 use crate::validate;
 
@@ -210,12 +210,6 @@ fn spent(answer: &Answer) -> Spent {
     }
 }
 
-/// A retry under an idempotency key has the same receipt, as long as the key is remembered: so it
-/// is the same message, and what a crash kept from being queued is queued by the retry.
-fn derived_id(receipt: &str) -> String {
-    format!("msg_{}", &secrets::hex(&secrets::hash(receipt))[..32])
-}
-
 fn content_of(request: SendRequest, account: &Account) -> Result<Content, Invalid> {
     let SendRequest { to, subject, text, html, mut headers, from, .. } = request;
     if subject.chars().count() > MAX_SUBJECT_CHARS {
@@ -265,7 +259,7 @@ mod tests {
     use tollgate::Tollgate;
 
     use super::*;
-    use crate::model::{NewAccount, NewApiKey, NewTenant};
+    use crate::model::{NewAccount, NewApiKey, NewTenant, Selection};
     use crate::queue::{Finish, Lease, Outcome};
     use crate::settings::MailSettings;
 
@@ -274,10 +268,7 @@ mod tests {
         let mail = Mail::open(gate, "memory:", MailSettings::default()).await.unwrap();
         let tenant = NewTenant { id: "acme".into(), ..NewTenant::default() };
         mail.put_tenant(tenant).await.unwrap();
-        let account: NewAccount = serde_json::from_str(
-            r#"{"id": "main", "tenant_id": "acme", "host": "127.0.0.1", "port": 25}"#,
-        )
-        .unwrap();
+        let account = NewAccount::new(AccountKey::new("acme", "main"), "127.0.0.1", 25);
         mail.put_account(account).await.unwrap();
         let new = NewApiKey {
             tenant_id: "acme".into(),
@@ -309,6 +300,20 @@ mod tests {
         assert_eq!(sent.remaining, 8);
         assert_eq!(mail.usage(&secret).await.unwrap().emails_sent_today, 2);
         assert_eq!(mail.status(None).await.unwrap().pending, 1);
+    }
+
+    #[tokio::test]
+    async fn a_retry_does_not_send_what_was_removed_meanwhile() {
+        let (mail, secret) = mail_with_key().await;
+        let sent = mail.send(&secret, request(), Some("once")).await.unwrap();
+        let selection = Selection { tenant_id: "acme".into(), ..Selection::default() };
+        assert_eq!(mail.delete_messages(&selection).await.unwrap(), 1);
+        assert_eq!(mail.send(&secret, request(), Some("once")).await.unwrap(), sent);
+        let other = SendRequest { text: Some("another".into()), ..request() };
+        let reused = mail.send(&secret, other, Some("once")).await;
+        assert!(matches!(reused, Err(SendError::KeyReused)), "{reused:?}");
+        assert_eq!(mail.status(None).await.unwrap().pending, 0);
+        assert_eq!(mail.usage(&secret).await.unwrap().emails_sent_today, 0);
     }
 
     #[tokio::test]

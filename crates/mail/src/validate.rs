@@ -34,7 +34,7 @@ pub(crate) fn tenant(new: &NewTenant) -> Result<(), Invalid> {
         }
     }
     if let Some(secret) = &new.report_secret
-        && secret.len() < 16
+        && secret.reveal().len() < 16
     {
         return Err(Invalid::new("report_secret", "must be at least 16 characters long"));
     }
@@ -53,8 +53,8 @@ pub(crate) fn account(new: &NewAccount, now: Instant) -> Result<Account, Invalid
         text("user", user, 320)?;
     }
     if let Some(password) = &new.password {
-        text("password", password, 1000)?;
-        if user.is_none() && !password.is_empty() {
+        text("password", password.reveal(), 1000)?;
+        if user.is_none() && !password.reveal().is_empty() {
             return Err(Invalid::new("user", "is required with a password"));
         }
     }

@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 use stage::{Stage, message, message_to};
-use tollgate_mail::Status;
+use tollgate_mail::{Secret, Status};
 use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
 use tracing::{Event, Level, Metadata, Subscriber};
@@ -53,7 +53,7 @@ async fn nothing_personal_is_logged() {
     stage
         .account("main", |account| {
             account.user = Some(stage::sink::USER.into());
-            account.password = Some(stage::sink::PASSWORD.into());
+            account.password = Some(Secret::new(stage::sink::PASSWORD));
         })
         .await;
     let mut private = message("m-private");

@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use stage::{Stage, TENANT, message, message_to, numbered, put_tenant, secs, settings, until};
 use tollgate::Clock;
-use tollgate_mail::{MailSettings, NewAccount, NewTenant, Status};
+use tollgate_mail::{MailSettings, NewAccount, NewTenant, Secret, Status};
 use webhook::{Post, Webhook};
 
 const SECRET: &str = "a secret of the tenant";
@@ -23,7 +23,7 @@ async fn reports_to(stage: &Stage, tenant: &str, webhook: &Webhook) {
         id: tenant.into(),
         name: tenant.into(),
         report_url: Some(webhook.url.clone()),
-        report_secret: Some(SECRET.into()),
+        report_secret: Some(Secret::new(SECRET)),
     };
     stage.mail.put_tenant(tenant).await.unwrap();
 }

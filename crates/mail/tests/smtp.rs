@@ -7,11 +7,11 @@ mod stage;
 
 use serde_json::{Value, json};
 use stage::{Stage, message, settings};
-use tollgate_mail::{Attachment, MailSettings, NewAccount, Status, Tls};
+use tollgate_mail::{Attachment, MailSettings, NewAccount, Secret, Status, Tls};
 
 fn with_login(account: &mut NewAccount) {
     account.user = Some(stage::sink::USER.into());
-    account.password = Some(stage::sink::PASSWORD.into());
+    account.password = Some(Secret::new(stage::sink::PASSWORD));
 }
 
 async fn one_arrives(stage: &Stage) -> Value {

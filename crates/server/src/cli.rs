@@ -1,15 +1,6 @@
 //! The command line. All commands but `serve`, `migrate`, `sql`, `completions` and `man` talk to a
 //! server.
 
-/// Prints a line; if nobody reads any more, there is nothing left to do.
-macro_rules! say {
-    ($($text:tt)*) => {
-        if writeln!(std::io::stdout(), $($text)*).is_err() {
-            std::process::exit(0);
-        }
-    };
-}
-
 mod check;
 mod client;
 #[cfg(feature = "fuzzing")]
@@ -24,7 +15,6 @@ mod slot_timeline;
 mod token;
 mod top;
 
-use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use clap::{CommandFactory, Parser, Subcommand};
@@ -106,7 +96,9 @@ pub(crate) fn run(command: Command) -> Result<Done, Failure> {
             Ok(Done::Ok)
         }
         Command::Completions { shell } => {
-            clap_complete::generate(shell, &mut Cli::command(), "tollgate", &mut std::io::stdout());
+            let mut script = Vec::new();
+            clap_complete::generate(shell, &mut Cli::command(), "tollgate", &mut script);
+            say!("{}", String::from_utf8_lossy(&script).trim_end());
             Ok(Done::Ok)
         }
         Command::Man { dir } => man(dir.as_deref()),

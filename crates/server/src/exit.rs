@@ -63,7 +63,7 @@ pub(crate) fn code(result: Result<Done, Failure>) -> ExitCode {
         Ok(Done::Ok) => ExitCode::SUCCESS,
         Ok(Done::Refused) => ExitCode::from(1),
         Err(Failure { code, message }) => {
-            eprintln!("error: {message}");
+            note!("error: {message}");
             ExitCode::from(code)
         }
     }

@@ -17,6 +17,7 @@ mod slots;
 mod subject;
 mod system;
 mod tokens;
+mod unread_query;
 
 use std::sync::Arc;
 
@@ -129,9 +130,12 @@ fn described(app: Arc<App>) -> OpenApiRouter<Arc<App>> {
         .routes(routes!(offenders::alerts))
         .routes(routes!(tokens::list, tokens::post))
         .routes(routes!(tokens::delete));
-    open.merge(checks.route_layer(middleware::from_fn_with_state(app.clone(), require_check)))
-        .merge(admin.route_layer(middleware::from_fn_with_state(app.clone(), require_admin)))
-        .merge(mail::routes(app))
+    // Who may not ask is told that first, so the token is looked at before the query.
+    let checks = unread_query::refused_on(checks)
+        .route_layer(middleware::from_fn_with_state(app.clone(), require_check));
+    let admin = unread_query::refused_on(admin)
+        .route_layer(middleware::from_fn_with_state(app.clone(), require_admin));
+    open.merge(checks).merge(admin).merge(mail::routes(app))
 }
 
 fn description() -> OpenApi {

@@ -3,6 +3,8 @@
 //!
 //! A library only so that its parsers can be fuzzed; nobody else uses it.
 
+#[macro_use]
+mod say;
 mod alerts;
 mod auth;
 mod body;
@@ -40,6 +42,8 @@ pub fn run() -> ExitCode {
         .with_ansi(std::io::stderr().is_terminal())
         .with_max_level(cli.log)
         .with_target(false)
+        // It would tell of a full standard error on standard error, and panic.
+        .log_internal_errors(false)
         .init();
     exit::code(cli::run(cli.command))
 }

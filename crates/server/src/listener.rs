@@ -208,7 +208,9 @@ async fn respond(
         }
         let detail = "this request has two Host headers; send one";
         Problem::bad_field("Host", detail).render(&request_id).map(Either::Left)
-    } else if *request.method() == Method::POST && request.uri().path() == CHECK_PATH {
+    } else if *request.method() == Method::POST
+        && request.uri().path_and_query().is_some_and(|it| it.as_str() == CHECK_PATH)
+    {
         let (parts, mut body) = request.into_parts();
         let answer = answer_check(&app, &parts.headers, &mut body, &request_id).await;
         let is_refused = answer.is_err();

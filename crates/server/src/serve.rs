@@ -140,7 +140,7 @@ async fn serve(
     mail.close();
     // Everything decided is in the file before the process ends.
     gate.close();
-    println!("stopped");
+    say!("stopped");
     Ok(())
 }
 
@@ -173,7 +173,7 @@ async fn put_in_force(gate: &Tollgate, policies: &[Policy]) -> Result<(), Error>
     for policy in policies {
         if let FilePolicy::Applied(applied) = gate.apply_from_file(policy).await? {
             let (name, version) = (policy.name(), applied.policy.version());
-            println!("policy {name} is now version {version}");
+            say!("policy {name} is now version {version}");
         }
     }
     Ok(())
@@ -190,11 +190,11 @@ fn greet(url: &str, store: &str, gate: &Tollgate, access: &Access) {
     if policies.len() > MAX_GREETED {
         names.push(format!("and {} more", policies.len() - MAX_GREETED));
     }
-    println!("tollgate listens on {url}, store {store}, policies: {}", names.join(", "));
+    say!("tollgate listens on {url}, store {store}, policies: {}", names.join(", "));
     if access.is_open() {
-        println!("open to everybody on this machine: no token was made yet");
+        say!("open to everybody on this machine: no token was made yet");
     } else {
-        println!("a token is needed: put yours into TOLLGATE_TOKEN");
+        say!("a token is needed: put yours into TOLLGATE_TOKEN");
     }
     let token = if access.is_open() { "" } else { " -H \"X-API-Token: $TOLLGATE_TOKEN\"" };
     // One that needs no attribute, so that the line works as it is.
@@ -203,9 +203,9 @@ fn greet(url: &str, store: &str, gate: &Tollgate, access: &Access) {
     match policies.iter().find(|policy| needs_nothing(policy)) {
         Some(policy) => {
             let body = format!("{{\"policy\":\"{}\",\"subject\":{{}}}}", policy.policy().name());
-            println!("try a check:\n\ncurl -i {url}/api/v1/check{token} -d '{body}'\n");
+            say!("try a check:\n\ncurl -i {url}/api/v1/check{token} -d '{body}'\n");
         }
-        None => println!("see what it can do:\n\ncurl {url}/openapi.json\n"),
+        None => say!("see what it can do:\n\ncurl {url}/openapi.json\n"),
     }
 }
 

@@ -1,5 +1,6 @@
-//! Runs the README and the pages of `docs/` as their readers would: every `sh` block in order, every file written,
-//! every `text` block found in what the block before it printed.
+//! Runs the README and the pages of `docs/` as their readers would: every `sh` and `sql` block in order, every file
+//! written, every `text` block found in what the block before it printed. The program in `docs/axum.md` is a test of the
+//! library's documentation; the README's is here.
 //!
 //! In a page: a block that begins with `# file: NAME` is a file; `sh no-run` is for the eye alone;
 //! `…` in a `text` block stands for anything.
@@ -19,7 +20,32 @@ use testkit::servers::Postgres;
 /// Its first block is `cargo run -- serve`; here that is the binary under test.
 #[test]
 fn the_readme() {
-    page::run_after("tollgate serve &\n", "../README", &[]);
+    let postgres = Postgres::start();
+    let before = "tollgate serve &\ntollgate sql | psql -q -v ON_ERROR_STOP=1 \"$DATABASE_URL\"\n";
+    page::run_after(before, "../README", &[("DATABASE_URL", &postgres.superuser_url())]);
+}
+
+/// Its program, word by word: what stands here stands there.
+#[tokio::test]
+async fn the_program_in_the_readme() -> Result<(), tollgate::Error> {
+    use tollgate::{Policy, Tollgate};
+
+    let gate = Tollgate::open("memory:").await?;
+    let policy = r#"limits = [{ name = "user", max = 2, per = "60s", by = ["user"] }]"#;
+    gate.apply(&Policy::from_toml("api", policy)?, "me").await?;
+    let answer = gate.check("api", &[("user", "ada")], 1).await?;
+    if !answer.allowed() {
+        println!("come back at {}", answer.decision.retry_at().unwrap());
+    }
+
+    assert!(answer.allowed());
+    let program = page::block_of("../README", "rust");
+    let words = |text: &str| -> String {
+        let code = text.lines().map(|line| line.split("//").next().unwrap_or_default());
+        code.flat_map(str::split_whitespace).collect()
+    };
+    assert!(words(include_str!("docs.rs")).contains(&words(&program)), "{program}");
+    Ok(())
 }
 
 #[test]

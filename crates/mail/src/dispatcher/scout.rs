@@ -25,8 +25,8 @@ const CHUNK: u32 = 500;
 const CLOCK_INTERVAL: Duration = Duration::from_millis(50);
 /// Between two looks that were not asked for.
 const REST: Duration = Duration::from_millis(20);
-/// Polls between two searches for refunds that a crash left.
-const POLLS_PER_REFUND: u32 = 30;
+/// Polls between two searches for refunds that a crash left, and for what can be forgotten.
+const POLLS_PER_UPKEEP: u32 = 30;
 
 /// When something is to be looked at next. Shared by all who learn of such an instant.
 #[derive(Debug, Default)]
@@ -114,10 +114,8 @@ impl Scout {
     pub(super) async fn run(mut self) {
         let mut polls = 0_u32;
         loop {
-            if polls.is_multiple_of(POLLS_PER_REFUND)
-                && let Err(error) = self.inner.settle_refunds().await
-            {
-                tracing::warn!(%error, "quota of failed messages is given back later");
+            if polls.is_multiple_of(POLLS_PER_UPKEEP) {
+                self.upkeep().await;
             }
             polls = polls.wrapping_add(1);
             if let Err(error) = self.look().await {
@@ -126,6 +124,23 @@ impl Scout {
             let poll_at = Deadline::now() + self.inner.settings.poll_interval;
             if self.rest(poll_at).await.is_break() {
                 return;
+            }
+        }
+    }
+
+    async fn upkeep(&self) {
+        if let Err(error) = self.inner.settle_refunds().await {
+            tracing::warn!(%error, "quota of failed messages is given back later");
+        }
+        let now = self.inner.gate.now();
+        loop {
+            match self.inner.queue.forget_removed(now, CHUNK).await {
+                Ok(forgotten) if forgotten >= u64::from(CHUNK) => {}
+                Ok(_) => return,
+                Err(error) => {
+                    tracing::warn!(%error, "removed messages are forgotten later");
+                    return;
+                }
             }
         }
     }

@@ -52,57 +52,61 @@ pub enum Tls {
 }
 
 /// An account as it is given. `POST /account` with the same id replaces it.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub struct NewAccount {
     pub id: String,
     pub tenant_id: String,
     pub host: String,
     pub port: u16,
-    #[serde(default)]
     pub user: Option<String>,
     /// `None` keeps the one it has, as long as host, port and user stay the same; empty: none.
-    #[serde(default)]
-    pub password: Option<String>,
+    pub password: Option<Secret>,
     /// Who mail sent with an API key is from. `None`: the user, if that is an address.
-    #[serde(default)]
     pub from_address: Option<String>,
-    #[serde(default = "yes")]
     pub use_tls: bool,
     /// Overrules `use_tls` and what the port suggests.
-    #[serde(default)]
     pub tls: Option<Tls>,
     /// Authority to trust for this server, in PEM, besides the public ones.
-    #[serde(default)]
     pub root_cert: Option<String>,
     /// Lets the password travel unencrypted to another machine.
-    #[serde(default)]
     pub allow_plaintext_auth: bool,
     /// 0 or absent: no such limit. The same for the other two.
-    #[serde(default)]
     pub limit_per_minute: Option<u64>,
-    #[serde(default)]
     pub limit_per_hour: Option<u64>,
-    #[serde(default)]
     pub limit_per_day: Option<u64>,
-    #[serde(default)]
     pub limit_behavior: LimitBehavior,
-    #[serde(default)]
     pub limit_unit: LimitUnit,
     /// Percent of each limit that only priority 0 may use.
-    #[serde(default)]
     pub priority0_share: u8,
     /// Messages sent at once; 1 keeps their order.
-    #[serde(default = "one")]
     pub concurrency: u16,
 }
 
-fn yes() -> bool {
-    true
-}
-
-fn one() -> u16 {
-    1
+impl NewAccount {
+    /// With TLS as the port suggests it, no user, no limits, one message at a time.
+    pub fn new(key: AccountKey, host: impl Into<String>, port: u16) -> Self {
+        let AccountKey { tenant_id, account_id } = key;
+        Self {
+            id: account_id,
+            tenant_id,
+            host: host.into(),
+            port,
+            user: None,
+            password: None,
+            from_address: None,
+            use_tls: true,
+            tls: None,
+            root_cert: None,
+            allow_plaintext_auth: false,
+            limit_per_minute: None,
+            limit_per_hour: None,
+            limit_per_day: None,
+            limit_behavior: LimitBehavior::default(),
+            limit_unit: LimitUnit::default(),
+            priority0_share: 0,
+            concurrency: 1,
+        }
+    }
 }
 
 /// An account as it is. Valid.

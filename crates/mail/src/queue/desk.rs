@@ -205,9 +205,10 @@ impl Queue {
     pub(crate) async fn delete_messages(
         &self,
         selection: &Selection,
+        now: Instant,
         limit: u32,
     ) -> Result<u64, MailError> {
-        transaction!(write self, [selection = selection.clone()] db => holding::delete_messages(db, &selection, limit))
+        transaction!(write self, [selection = selection.clone()] db => holding::delete_messages(db, &selection, now, limit))
     }
 
     /// Removes up to `limit` messages that were sent or failed before an instant.
@@ -215,9 +216,10 @@ impl Queue {
         &self,
         tenant_id: Option<&str>,
         before: Instant,
+        now: Instant,
         limit: u32,
     ) -> Result<u64, MailError> {
-        transaction!(write self, [tenant_id = tenant_id.map(ToOwned::to_owned)] db => holding::cleanup(db, tenant_id.as_deref(), before, limit))
+        transaction!(write self, [tenant_id = tenant_id.map(ToOwned::to_owned)] db => holding::cleanup(db, tenant_id.as_deref(), before, now, limit))
     }
 
     /// A page of messages after `after`, in the order they came, with the name of each row.

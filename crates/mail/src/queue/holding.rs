@@ -4,6 +4,7 @@ use tollgate::Instant;
 
 use super::Moved;
 use super::db::{Db, Row, Value, values};
+use super::removed;
 use super::tally::{State, Tally};
 use crate::error::MailError;
 use crate::model::{AccountKey, Selection};
@@ -161,6 +162,7 @@ pub(super) async fn let_batch_go(
 pub(super) async fn delete_messages(
     db: &Db<'_>,
     selection: &Selection,
+    now: Instant,
     limit: u32,
 ) -> Result<u64, MailError> {
     let sql = match narrowed(selection) {
@@ -194,7 +196,7 @@ pub(super) async fn delete_messages(
             db.change("insert into mail_refund (receipt) values (?1)", values![receipt]).await?;
         }
     }
-    remove(db, &rows).await?;
+    remove(db, &rows, now).await?;
     tally.write(db).await?;
     Ok(rows.len() as u64)
 }
@@ -203,20 +205,22 @@ pub(super) async fn cleanup(
     db: &Db<'_>,
     tenant_id: Option<&str>,
     before: Instant,
+    now: Instant,
     limit: u32,
 ) -> Result<u64, MailError> {
     let sql = "select seq from mail_message where finished_at < ?1 \
          and (?2 is null or tenant_id = ?2) limit ?3 [skip locked]";
     let rows = db.rows(sql, values![before, tenant_id, limit]).await?;
-    remove(db, &rows).await?;
+    remove(db, &rows, now).await?;
     Ok(rows.len() as u64)
 }
 
-async fn remove(db: &Db<'_>, rows: &[Row]) -> Result<(), MailError> {
+async fn remove(db: &Db<'_>, rows: &[Row], now: Instant) -> Result<(), MailError> {
     if rows.is_empty() {
         return Ok(());
     }
     let seqs = seqs(rows);
+    removed::note(db, &seqs, now).await?;
     for sql in [
         "delete from mail_message where seq in [ints ?1]",
         "delete from mail_content where message_seq in [ints ?1]",

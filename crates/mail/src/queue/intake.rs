@@ -6,6 +6,7 @@ use tollgate::{Instant, StoreError, StoreErrorKind};
 
 use super::db::{Db, Row, Value, values};
 use super::records::{Inserted, MessageRecord};
+use super::removed;
 use super::tally::{State, Tally};
 use crate::error::MailError;
 use crate::model::AccountKey;
@@ -39,6 +40,10 @@ pub(super) async fn insert(
         let row = match row {
             Some(row) => Ok(row),
             None => was_there(db, message, values).await?,
+        };
+        let row = match row {
+            Ok(row) => removed::unless_removed(db, message, row).await?,
+            there => there,
         };
         outcomes[place] = match row {
             Ok(row) => {
@@ -83,8 +88,7 @@ async fn was_there(
     for _ in 0..INSERT_TRIES {
         let found = db.row(sql, values![&message.account.tenant_id, &message.id]).await?;
         if let Some(digest) = found.and_then(|row| row.opt_bytes(0)) {
-            let same = digest == message.digest;
-            return Ok(Err(if same { Inserted::Again } else { Inserted::IdTaken }));
+            return Ok(Err(Inserted::beside(&digest, message)));
         }
         if let Some(row) = db.row(INSERT, values).await? {
             return Ok(Ok(row));

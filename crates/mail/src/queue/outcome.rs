@@ -42,8 +42,12 @@ pub(super) async fn finish(db: &Db<'_>, finish: &Finish<'_>) -> Result<Finished,
         finished = Finished::Noted;
     }
     match &finish.outcome {
+        // Nobody was asked to take it: no attempt.
         Outcome::RateLimited { .. } => tally.rate_limited(&claimed.account),
-        _ => write_log(db, finish).await?,
+        Outcome::Sent => write_log(db, finish, "sent").await?,
+        Outcome::Failed { .. } => write_log(db, finish, "error").await?,
+        Outcome::Retry { .. } => write_log(db, finish, "retry").await?,
+        Outcome::Throttled { .. } => write_log(db, finish, "throttled").await?,
     }
     if let Outcome::Throttled { pause, .. } = &finish.outcome {
         note_pause(db, pause, &mut tally).await?;
@@ -143,14 +147,8 @@ async fn write_final(
     Ok(())
 }
 
-async fn write_log(db: &Db<'_>, finish: &Finish<'_>) -> Result<(), MailError> {
+async fn write_log(db: &Db<'_>, finish: &Finish<'_>, outcome: &str) -> Result<(), MailError> {
     let claimed = finish.claimed;
-    let outcome = match &finish.outcome {
-        Outcome::Sent => "sent",
-        Outcome::Failed { .. } | Outcome::RateLimited { .. } => "error",
-        Outcome::Retry { .. } => "retry",
-        Outcome::Throttled { .. } => "throttled",
-    };
     db.change(
         "insert into mail_send_log (message_seq, tenant_id, account_id, message_id, instance, \
              started_at, finished_at, smtp_code, smtp_text, outcome) \

@@ -73,6 +73,7 @@ pub(super) async fn delete_tenant(db: &Db<'_>, id: &str) -> Result<(), MailError
         "delete from mail_key where tenant_id = ?1",
         "delete from mail_suspended_batch where tenant_id = ?1",
         "delete from mail_report where tenant_id = ?1",
+        "delete from mail_removed where tenant_id = ?1",
         "delete from mail_tenant where id = ?1",
         "delete from mail_tally where tenant_id = ?1",
     ] {

@@ -4,6 +4,7 @@ use tollgate::Instant;
 
 use crate::error::MailError;
 use crate::model::{Account, AccountKey, Content, Report, Tenant};
+use crate::secrets;
 
 /// A tenant with what is secret about it, sealed.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -35,6 +36,20 @@ pub(crate) struct MessageRecord {
     pub(crate) content: Vec<u8>,
 }
 
+impl MessageRecord {
+    /// Whether the same message may come again from a retry under an idempotency key.
+    pub(super) fn is_under_idempotency_key(&self) -> bool {
+        self.receipt.as_deref().is_some_and(|receipt| derived_id(receipt) == self.id)
+    }
+}
+
+/// The id of a message that was sent under an idempotency key. A retry has the same receipt, as
+/// long as the key is remembered: so it is the same message, and what a crash kept from being
+/// queued is queued by the retry.
+pub(crate) fn derived_id(receipt: &str) -> String {
+    format!("msg_{}", &secrets::hex(&secrets::hash(receipt))[..32])
+}
+
 /// What became of one message.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Inserted {
@@ -45,6 +60,13 @@ pub(crate) enum Inserted {
     IdTaken,
     /// The tenant has no such account.
     NoAccount,
+}
+
+impl Inserted {
+    /// What a message is that comes when one with its id and this digest was there before.
+    pub(super) fn beside(digest: &[u8], message: &MessageRecord) -> Self {
+        if digest == message.digest { Self::Again } else { Self::IdTaken }
+    }
 }
 
 /// Reports of one tenant, its secret still sealed.

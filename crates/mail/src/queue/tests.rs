@@ -3,6 +3,7 @@
 mod held;
 mod intake;
 mod outcomes;
+mod removed;
 mod scramble;
 mod stage;
 mod work;
@@ -75,6 +76,10 @@ cases! {
         pages_follow_each_other_and_filters_hold,
         a_paced_account_and_a_free_one_are_listed_apart,
         counts_add_up_after_every_step;
+    removed:
+        a_removed_message_is_not_queued_again_by_a_retry,
+        what_no_retry_can_come_for_leaves_nothing_when_it_is_removed,
+        a_retry_at_the_moment_of_the_removal_queues_nothing;
     scramble:
         counts_and_rows_agree_after_a_scramble;
 }

@@ -1,7 +1,7 @@
 //! Tenants, accounts and keys.
 
 use crate::stage::{Stage, new_account, new_message, new_tenant};
-use tollgate_mail::{AccountKey, MailError, NewApiKey, NewTenant, Selection, Tls};
+use tollgate_mail::{AccountKey, MailError, NewApiKey, NewTenant, Secret, Selection, Tls};
 
 fn field(error: MailError) -> String {
     match error {
@@ -51,7 +51,7 @@ pub(crate) async fn an_account_is_replaced_whole_and_keeps_its_password_only_for
         }
         assert_eq!(field(mail.put_account(change).await.unwrap_err()), "password", "{other}");
     }
-    change.password = Some(String::new());
+    change.password = Some(Secret::new(""));
     mail.put_account(change).await.unwrap();
     assert!(!mail.account(&key).await.unwrap().has_password);
 }

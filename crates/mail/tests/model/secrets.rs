@@ -28,7 +28,7 @@ fn given(text: &str) -> KeySource {
 async fn add_account(mail: &Mail) -> Result<(), MailError> {
     mail.put_tenant(new_tenant("acme")).await?;
     let mut account = new_account("acme", "main");
-    account.password = Some("correct horse battery".into());
+    account.password = Some(Secret::new("correct horse battery"));
     mail.put_account(account).await.map(drop)
 }
 

@@ -4,8 +4,8 @@ use testkit::ManualClock;
 use testkit::servers::Postgres;
 use tollgate::Tollgate;
 use tollgate_mail::{
-    Content, KeySource, Mail, MailSettings, NewAccount, NewApiKey, NewMessage, NewTenant, Secret,
-    SendRequest,
+    AccountKey, Content, KeySource, Mail, MailSettings, NewAccount, NewApiKey, NewMessage,
+    NewTenant, Secret, SendRequest,
 };
 
 pub(crate) struct Stage {
@@ -25,17 +25,13 @@ pub(crate) fn new_tenant(id: &str) -> NewTenant {
 }
 
 pub(crate) fn new_account(tenant_id: &str, id: &str) -> NewAccount {
-    let document = serde_json::json!({
-        "id": id,
-        "tenant_id": tenant_id,
-        "host": "mail.example.org",
-        "port": 587,
-        "user": "ada@example.org",
-        "password": "s3cret",
-        "limit_per_minute": 10,
-        "limit_per_hour": 0,
-    });
-    serde_json::from_value(document).unwrap()
+    NewAccount {
+        user: Some("ada@example.org".into()),
+        password: Some(Secret::new("s3cret")),
+        limit_per_minute: Some(10),
+        limit_per_hour: Some(0),
+        ..NewAccount::new(AccountKey::new(tenant_id, id), "mail.example.org", 587)
+    }
 }
 
 pub(crate) fn new_message(id: &str) -> NewMessage {

@@ -170,10 +170,8 @@ pub(crate) async fn put_account(
     port: u16,
     change: impl FnOnce(&mut NewAccount),
 ) {
-    let mut account: NewAccount = serde_json::from_value(serde_json::json!({
-        "id": id, "tenant_id": TENANT, "host": "127.0.0.1", "port": port, "use_tls": false,
-    }))
-    .unwrap();
+    let mut account = NewAccount::new(AccountKey::new(TENANT, id), "127.0.0.1", port);
+    account.use_tls = false;
     change(&mut account);
     mail.put_account(account).await.unwrap();
 }

@@ -1,7 +1,5 @@
 //! `check`, `peek` and `refund`.
 
-use std::io::Write;
-
 use serde_json::{Map, Value, json};
 use ureq::http::StatusCode;
 

@@ -11,6 +11,11 @@ use crate::exit::Failure;
 
 /// No answer by then counts as unreachable.
 const TIMEOUT: Duration = Duration::from_secs(30);
+/// The same for calls that carry much mail or move much of it: a server takes a minute to read a
+/// body alone, by default.
+const PATIENT_TIMEOUT: Duration = Duration::from_secs(300);
+/// Every account of a large relay fits; nothing a server of ours says is longer.
+const MAX_ANSWER_BYTES: u64 = 64 << 20;
 
 /// Which server, and how to show what it says.
 #[derive(Debug, clap::Args)]
@@ -67,25 +72,36 @@ impl Reply {
 
 impl Remote {
     pub(crate) fn get(&self, path: &str) -> Result<Reply, Failure> {
-        self.call("GET", path, None)
+        self.call("GET", path, None, TIMEOUT)
     }
 
     pub(crate) fn post(&self, path: &str, body: &Value) -> Result<Reply, Failure> {
-        self.call("POST", path, Some(body))
+        self.call("POST", path, Some(body), TIMEOUT)
+    }
+
+    /// For what may take long.
+    pub(crate) fn post_patiently(&self, path: &str, body: &Value) -> Result<Reply, Failure> {
+        self.call("POST", path, Some(body), PATIENT_TIMEOUT)
     }
 
     pub(crate) fn put(&self, path: &str, body: &Value) -> Result<Reply, Failure> {
-        self.call("PUT", path, Some(body))
+        self.call("PUT", path, Some(body), TIMEOUT)
     }
 
     pub(crate) fn delete(&self, path: &str) -> Result<Reply, Failure> {
-        self.call("DELETE", path, None)
+        self.call("DELETE", path, None, TIMEOUT)
     }
 
-    fn call(&self, method: &str, path: &str, body: Option<&Value>) -> Result<Reply, Failure> {
+    fn call(
+        &self,
+        method: &str,
+        path: &str,
+        body: Option<&Value>,
+        within: Duration,
+    ) -> Result<Reply, Failure> {
         let server = self.server.trim_end_matches('/');
         let config = ureq::Agent::config_builder()
-            .timeout_global(Some(TIMEOUT))
+            .timeout_global(Some(within))
             .http_status_as_error(false)
             // A token is for the server it was given for, not for where that one points.
             .max_redirects(0)
@@ -114,23 +130,11 @@ impl Remote {
         };
         let unreachable = |error: ureq::Error| match error {
             ureq::Error::BadUri(why) => bad(&why),
-            other if is_about_certificates(&other) => Failure::unreachable(format!(
-                "{server} could not show a certificate that is trusted ({other}): name the \
-                 authority that signed it with --ca-file FILE, and call the server by a name in it"
-            )),
-            other => {
-                let plain = match server.strip_prefix("https://") {
-                    Some(rest) => format!("; if it has no certificate it is http://{rest}"),
-                    None => String::new(),
-                };
-                Failure::unreachable(format!(
-                    "no answer from {server} ({other}): start one with `tollgate serve`, or name \
-                     another with --server URL{plain}"
-                ))
-            }
+            other => no_answer(server, &other),
         };
         let mut answer = answer.map_err(unreachable)?;
-        let text = answer.body_mut().read_to_string().map_err(unreachable)?;
+        let body = answer.body_mut().with_config().limit(MAX_ANSWER_BYTES);
+        let text = body.read_to_string().map_err(unreachable)?;
         let document = serde_json::from_str(&text).map_err(|_| {
             Failure::unreachable(format!("{server} does not answer like a tollgate server"))
         })?;
@@ -181,6 +185,31 @@ fn trusting(path: &Path) -> Result<TlsConfig, Failure> {
         return Err(unusable(&"it holds no certificate"));
     }
     Ok(TlsConfig::builder().root_certs(RootCerts::from(certificates)).build())
+}
+
+/// Why there is no answer, and what to do about it.
+fn no_answer(server: &str, error: &ureq::Error) -> Failure {
+    if is_about_certificates(error) {
+        return Failure::unreachable(format!(
+            "{server} could not show a certificate that is trusted ({error}): name the authority \
+             that signed it with --ca-file FILE, and call the server by a name in it"
+        ));
+    }
+    if let ureq::Error::BodyExceedsLimit(_) = error {
+        let most = MAX_ANSWER_BYTES >> 20;
+        return Failure::unreachable(format!(
+            "the answer of {server} is longer than {most} MiB, which is more than this program \
+             reads: ask for less at a time, or fetch it with another client"
+        ));
+    }
+    let plain = match server.strip_prefix("https://") {
+        Some(rest) => format!("; if it has no certificate it is http://{rest}"),
+        None => String::new(),
+    };
+    Failure::unreachable(format!(
+        "no answer from {server} ({error}): start one with `tollgate serve`, or name another with \
+         --server URL{plain}"
+    ))
 }
 
 fn is_about_certificates(error: &ureq::Error) -> bool {

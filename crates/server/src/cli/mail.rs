@@ -8,8 +8,6 @@ mod queue;
 mod send;
 mod tenants;
 
-use std::io::Write;
-
 use clap::Subcommand;
 use serde_json::Value;
 

@@ -1,6 +1,5 @@
 //! `policy list|show|apply|history|delete`.
 
-use std::io::Write;
 use std::path::PathBuf;
 
 use clap::Subcommand;
@@ -9,6 +8,7 @@ use tollgate::{Policy, policies_from_toml};
 
 use super::client::{Remote, encode};
 use super::show::{table, text};
+use crate::config::placed;
 use crate::exit::{Done, Failure};
 
 #[derive(Debug, Subcommand)]
@@ -134,9 +134,9 @@ fn read_policies(file: &PathBuf) -> Result<Vec<Policy>, Failure> {
     let text = std::fs::read_to_string(file).map_err(|error| {
         Failure::bad_input(format!("{shown} cannot be read: {error}; check the path"))
     })?;
-    let mut table: toml::Table = text.parse().map_err(|error: toml::de::Error| {
-        Failure::bad_input(format!("{shown}: {}", error.to_string().trim_end()))
-    })?;
+    let mut table: toml::Table = text
+        .parse()
+        .map_err(|error| Failure::bad_input(format!("{shown}: {}", placed(&text, &error))))?;
     let Some(toml::Value::Table(policies)) = table.remove("policy") else {
         return Err(Failure::bad_input(format!(
             "{shown} has no [policy.NAME] section, so there is nothing to apply; \

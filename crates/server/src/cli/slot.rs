@@ -1,7 +1,5 @@
 //! `slot EVENT_ID` and `slot list|cancel|verify|import|timeline`.
 
-use std::io::Write;
-
 use clap::Subcommand;
 use serde_json::{Value, json};
 use ureq::http::StatusCode;

@@ -6,7 +6,7 @@
 pub(super) mod lines;
 
 use std::fs::File;
-use std::io::{BufRead, BufReader, Write};
+use std::io::{BufRead, BufReader};
 use std::path::PathBuf;
 
 use indicatif::{ProgressBar, ProgressStyle};
@@ -158,7 +158,7 @@ impl Import<'_> {
     fn failed(&mut self, line: u64, why: &str) {
         self.counts.failed += 1;
         if self.counts.failures.len() < MAX_REPORTED {
-            self.bar.suspend(|| eprintln!("line {line}: {}", printable(why)));
+            self.bar.suspend(|| note!("line {line}: {}", printable(why)));
             self.counts.failures.push(json!({ "line": line, "detail": why }));
         }
     }
@@ -176,7 +176,7 @@ impl Counts {
             );
         } else {
             if failed > reported {
-                eprintln!("and {} more lines", failed - reported);
+                note!("and {} more lines", failed - reported);
             }
             say!("{assigned} assigned, {already} already, {failed} failed");
         }

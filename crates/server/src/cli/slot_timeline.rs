@@ -1,7 +1,5 @@
 //! `slot timeline`: windows and their fill as bars.
 
-use std::io::Write;
-
 use serde_json::Value;
 
 use super::client::Remote;

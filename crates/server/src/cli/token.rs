@@ -1,7 +1,5 @@
 //! `token create|list|revoke`: at a running server, or in a store that is not in use.
 
-use std::io::Write;
-
 use clap::Subcommand;
 use serde_json::json;
 use tollgate::{Scope, Tollgate};
@@ -95,7 +93,7 @@ fn create_token(
         say!("{}", json!({ "token": token, "scope": scope.as_str(), "name": name }));
     } else {
         say!("{token}");
-        eprintln!("this is shown once; keep it, and use it as TOLLGATE_TOKEN");
+        note!("this is shown once; keep it, and use it as TOLLGATE_TOKEN");
     }
     Ok(Done::Ok)
 }

@@ -23,6 +23,7 @@ use utoipa::ToSchema;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
+use crate::http::unread_query;
 use crate::problem::Problem;
 use crate::state::App;
 
@@ -43,18 +44,22 @@ pub(super) fn routes(app: Arc<App>) -> OpenApiRouter<Arc<App>> {
         .routes(routes!(add_messages::post))
         .routes(routes!(messages::list))
         .routes(routes!(messages::attempts))
+        .routes(routes!(commands::status))
+        .routes(routes!(keys::post, keys::list))
+        .routes(routes!(keys::put, keys::delete));
+    // These read their query where there is no body.
+    let commands = OpenApiRouter::new()
         .routes(routes!(commands::run_now))
         .routes(routes!(commands::suspend))
         .routes(routes!(commands::activate))
         .routes(routes!(commands::delete_messages))
-        .routes(routes!(commands::cleanup_messages))
-        .routes(routes!(commands::status))
-        .routes(routes!(keys::post, keys::list))
-        .routes(routes!(keys::put, keys::delete))
+        .routes(routes!(commands::cleanup_messages));
+    let tenants = unread_query::refused_on(tenants)
+        .merge(commands)
         .route_layer(middleware::from_fn_with_state(app, reach::confine));
     // These ask for a key instead of a token.
     let keys = OpenApiRouter::new().routes(routes!(send::post)).routes(routes!(send::usage));
-    tenants.merge(keys)
+    tenants.merge(unread_query::refused_on(keys))
 }
 
 /// Done.

@@ -17,7 +17,6 @@ use crate::state::App;
 const DEFAULT_SINCE: Span = Span::from_secs(3600);
 const DEFAULT_OFFENDERS: u32 = 20;
 const DEFAULT_ALERTS: u32 = 100;
-const MAX_ROWS: u32 = 1_000;
 
 #[derive(Serialize, ToSchema)]
 pub(crate) struct OffenderList {
@@ -127,7 +126,7 @@ pub(crate) async fn list(
 ) -> Result<Json<OffenderList>, Problem> {
     let query::OffenderQuery { since, limit } = query::read(query)?;
     let since = since.map_or(Ok(DEFAULT_SINCE), |text| read_since(&text))?;
-    let limit = limit.map_or(Ok(DEFAULT_OFFENDERS), |text| read_limit(&text))?;
+    let limit = limit.map_or(Ok(DEFAULT_OFFENDERS), |text| query::limit(&text))?;
     let list = app.gate.offenders(since, limit).await.map_err(|error| app.failed(error))?;
     Ok(Json(OffenderList {
         since: list.since.to_string(),
@@ -145,7 +144,7 @@ pub(crate) async fn alerts(
 ) -> Result<Json<AlertList>, Problem> {
     let query::AlertQuery { cursor, limit } = query::read(query)?;
     let before = cursor.map(|text| read_cursor(&text)).transpose()?;
-    let limit = limit.map_or(Ok(DEFAULT_ALERTS), |text| read_limit(&text))?;
+    let limit = limit.map_or(Ok(DEFAULT_ALERTS), |text| query::limit(&text))?;
     // One more than is shown says whether there is a next page.
     let listed = app.gate.alerts(before, limit + 1).await.map_err(|error| app.failed(error))?;
     let shown = &listed[..listed.len().min(limit as usize)];
@@ -163,14 +162,6 @@ pub(super) fn read_since(text: &str) -> Result<Span, Problem> {
         return Err(Problem::bad_field("since", detail));
     }
     Ok(since)
-}
-
-fn read_limit(text: &str) -> Result<u32, Problem> {
-    let limit = text.parse().ok().filter(|limit| (1..=MAX_ROWS).contains(limit));
-    limit.ok_or_else(|| {
-        let detail = format!("limit must be a whole number from 1 to {MAX_ROWS}, not {text:?}");
-        Problem::bad_field("limit", detail)
-    })
 }
 
 fn read_cursor(text: &str) -> Result<u64, Problem> {

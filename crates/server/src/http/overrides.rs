@@ -73,7 +73,7 @@ pub(crate) struct OverrideList {
 
 /// The overrides in force.
 #[utoipa::path(get, path = "/admin/overrides", tag = "policies",
-    responses((status = 200, body = OverrideList), schema::NoAccess))]
+    responses((status = 200, body = OverrideList), schema::BadInput, schema::NoAccess))]
 pub(crate) async fn list(State(app): State<Arc<App>>) -> Json<OverrideList> {
     let overrides = app.gate.overrides().into_iter().map(OverrideInForce::of).collect();
     Json(OverrideList { overrides })

@@ -79,7 +79,7 @@ pub(crate) struct PolicyVersion {
 
 /// The policies in force.
 #[utoipa::path(get, path = "/admin/policies", tag = "policies",
-    responses((status = 200, body = PolicyList), schema::NoAccess))]
+    responses((status = 200, body = PolicyList), schema::BadInput, schema::NoAccess))]
 pub(crate) async fn list(State(app): State<Arc<App>>) -> Json<PolicyList> {
     let policies = app.gate.policies();
     Json(PolicyList { policies: policies.iter().map(|policy| PolicyInForce::of(policy)).collect() })

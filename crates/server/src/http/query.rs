@@ -12,7 +12,8 @@ const MICROSECOND_NANOS: i128 = 1_000;
 /// From 1970 to 9900: inside them every window and horizon can be counted. What is kept is
 /// at most ten years old, so nothing usable lies before.
 const FIRST: Instant = Instant::from_secs(0);
-const LAST: Instant = Instant::from_secs(250_246_627_200);
+pub(super) const LAST: Instant = Instant::from_secs(250_246_627_200);
+const MAX_ROWS: u32 = 1_000;
 
 #[derive(Deserialize, IntoParams)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
@@ -80,6 +81,15 @@ pub(crate) struct AlertQuery {
 pub(crate) fn read<T>(query: Result<Query<T>, QueryRejection>) -> Result<T, Problem> {
     let Query(query) = query.map_err(|rejection| bad_query(&rejection))?;
     Ok(query)
+}
+
+/// How many rows to give.
+pub(crate) fn limit(text: &str) -> Result<u32, Problem> {
+    let limit = text.parse().ok().filter(|limit| (1..=MAX_ROWS).contains(limit));
+    limit.ok_or_else(|| {
+        let detail = format!("limit must be a whole number from 1 to {MAX_ROWS}, not {text:?}");
+        Problem::bad_field("limit", detail)
+    })
 }
 
 /// Names the parameter at fault, which stands between backticks.

@@ -144,7 +144,7 @@ pub(crate) async fn get(
 
 /// Reads everything in force from the store again.
 #[utoipa::path(post, path = "/admin/rate-limit/cache/flush", tag = "policies",
-    responses((status = 200, body = schema::Status), schema::StoreDown, schema::NoAccess))]
+    responses((status = 200, body = schema::Status), schema::BadInput, schema::StoreDown, schema::NoAccess))]
 pub(crate) async fn flush(State(app): State<Arc<App>>) -> Result<Json<schema::Status>, Problem> {
     app.gate.reload().await.map_err(|error| app.failed(error))?;
     Ok(Json(schema::Status { status: "cache flushed" }))

@@ -17,7 +17,6 @@ use crate::problem::Problem;
 use crate::state::App;
 
 const DEFAULT_SLOTS: u32 = 100;
-const MAX_SLOTS: u32 = 1_000;
 const MAX_WINDOWS: u32 = 10_000;
 
 #[derive(Serialize, ToSchema)]
@@ -40,7 +39,7 @@ pub(crate) async fn list(
 ) -> Result<Json<SlotList>, Problem> {
     let query::ListQuery { config_name: config, from, to, cursor, limit } = query::read(query)?;
     let (from, to) = query::interval(from.as_deref(), to.as_deref())?;
-    let limit = limit.map_or(Ok(DEFAULT_SLOTS), |text| read_limit(&text))?;
+    let limit = limit.map_or(Ok(DEFAULT_SLOTS), |text| query::limit(&text))?;
     let after = cursor.map(|text| read_cursor(&text)).transpose()?;
     // One more than is shown says whether there is a next page.
     let query = SlotQuery { policy: config_name(config), from, to, after, limit: limit + 1 };
@@ -50,14 +49,6 @@ pub(crate) async fn list(
         (slots.len() > shown).then(|| slots.get(shown - 1).map(cursor_after)).flatten();
     slots.truncate(shown);
     Ok(Json(SlotList { slots: slots.into_iter().map(AuditedSlot::of).collect(), next_cursor }))
-}
-
-fn read_limit(text: &str) -> Result<u32, Problem> {
-    let limit = text.parse().ok().filter(|limit| (1..=MAX_SLOTS).contains(limit));
-    limit.ok_or_else(|| {
-        let detail = format!("limit must be a whole number from 1 to {MAX_SLOTS}, not {text:?}");
-        Problem::bad_field("limit", detail)
-    })
 }
 
 /// The slot's instant in big-endian microseconds, then its id.

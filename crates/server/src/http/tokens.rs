@@ -52,7 +52,7 @@ pub(crate) struct TokenRow {
 
 /// The tokens in force; not what they are. A token from the environment is not among them.
 #[utoipa::path(get, path = "/admin/tokens", tag = "access",
-    responses((status = 200, body = TokenList), schema::NoAccess))]
+    responses((status = 200, body = TokenList), schema::BadInput, schema::NoAccess))]
 pub(crate) async fn list(State(app): State<Arc<App>>) -> Json<TokenList> {
     let row = |token: TokenInForce| {
         let TokenInForce { id, name, scope, created_at } = token;
@@ -82,7 +82,9 @@ pub(crate) async fn delete(
         Revoked::LastAdmin => Err(Problem::new(
             StatusCode::CONFLICT,
             "urn:tollgate:last-admin-token",
-            "this is the last token of scope admin: make another before you revoke it",
+            "this is the last token of scope admin that is stored (one in TOLLGATE_ADMIN_TOKEN does \
+             not count: the next start may be without it): make another with `tollgate token \
+             create --scope admin`, then revoke this one",
         )),
     }
 }

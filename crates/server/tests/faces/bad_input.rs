@@ -244,3 +244,43 @@ fn a_large_body_nobody_wanted_is_answered_readably() {
         assert_eq!(raw.reply().status, status, "{path}");
     }
 }
+
+/// Calls about the server itself, and those that stand where a client's own URL did, take any query.
+const FREE: [&str; 4] = ["/healthz", "/readyz", "/metrics", "/gate"];
+
+#[test]
+fn an_unknown_parameter_of_a_query_is_400_and_named_on_every_call() {
+    let server = server();
+    let api = server.get("/openapi.json?any=1").ok();
+    let mut calls = 0;
+    for (path, item) in api["paths"].as_object().unwrap() {
+        let filled = path.replace("{eventId}", "a").replace("{name}", "p").replace("{id}", "a");
+        assert!(!filled.contains('{'), "{path}");
+        for method in item.as_object().unwrap().keys() {
+            let method = method.to_uppercase();
+            if FREE.contains(&path.as_str()) {
+                let free = server.send(Call::new(&method, &format!("{filled}?surprise=1")));
+                assert!(!free.body.contains("surprise"), "{method} {path}");
+                continue;
+            }
+            let reply = server.send(Call::new(&method, &format!("{filled}?surpri%73e=1&a=b")));
+            let problem = reply.problem(400);
+            assert_eq!(problem["field"], "surprise", "{method} {path}: {problem}");
+            assert!(problem["detail"].as_str().unwrap().contains("surprise"), "{problem}");
+            calls += 1;
+        }
+    }
+    assert!(calls > 40, "{calls}");
+    // A question mark alone asks nothing.
+    server.get("/admin/policies?").ok();
+    unharmed(&server);
+}
+
+#[test]
+fn who_has_no_token_is_told_that_before_anything_about_the_query() {
+    let server = Setup::memory().env("TOLLGATE_ADMIN_TOKEN", "sesame").into_server();
+    for path in ["/admin/policies?x=1", "/api/v1/slots/a?x=1", "/tenants?x=1"] {
+        server.get(path).problem(401);
+    }
+    server.send(Call::new("POST", "/api/v1/check?x=1")).problem(401);
+}

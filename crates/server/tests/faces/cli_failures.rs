@@ -49,6 +49,35 @@ fn something_else_that_answers_is_no_server_of_ours() {
     other.join().unwrap();
 }
 
+/// Answers one call with a document of so many MiB.
+fn long_winded(mebibytes: usize) -> (String, std::thread::JoinHandle<()>) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap());
+    let answering = std::thread::spawn(move || {
+        let (mut stream, _) = listener.accept().unwrap();
+        let _ = stream.read(&mut [0; 4096]).unwrap();
+        let document = format!("{{\"policies\":[]{}}}", " ".repeat((mebibytes << 20) - 15));
+        let length = document.len();
+        write!(stream, "HTTP/1.1 200 OK\r\nContent-Length: {length}\r\n\r\n").unwrap();
+        // Whoever has read enough goes away.
+        let _ = stream.write_all(document.as_bytes());
+    });
+    (url, answering)
+}
+
+#[test]
+fn a_long_answer_is_read_and_one_without_end_is_not() {
+    let setup = Setup::memory();
+    for (mebibytes, code) in [(20, 0), (65, 3)] {
+        let (url, answering) = long_winded(mebibytes);
+        let args = ["policy", "list", "--json", "--server", &url];
+        let ended = alone(setup.home.path(), &args).expect(code);
+        answering.join().unwrap();
+        let is_told = ended.err.contains("longer than 64 MiB") && ended.err.contains("for less");
+        assert_eq!(is_told, code == 3, "{}", ended.err);
+    }
+}
+
 #[test]
 fn an_address_that_is_none_exits_2() {
     let setup = Setup::memory();

@@ -66,6 +66,8 @@ fn a_file_with_faults_applies_nothing_and_lists_them_all() {
         let ended = apply(&setup, &server, text).expect(2);
         assert!(ended.err.contains(said), "{text}: {}", ended.err);
     }
+    let secret = apply(&setup, &server, "[alerts]\nsecret = whsec-sesame").expect(2);
+    assert!(secret.err.contains("line 2") && !secret.err.contains("sesame"), "{secret:?}");
     let missing = tollgate(&server, &["policy", "apply", "missing.toml"]).expect(2);
     assert!(missing.err.contains("missing.toml"), "{missing:?}");
     assert_eq!(server.get("/admin/policies").ok()["policies"].as_array().unwrap().len(), 1);

@@ -8,7 +8,7 @@ const CONFIG: &str = r#"
 trusted_proxies = ["127.0.0.1"]
 uri_headers = ["X-Forwarded-Uri"]
 method_headers = ["X-Forwarded-Method"]
-identity = { "X-User-ID" = "user" }
+identity = { "X-User-ID" = "user", "X-Email" = "email" }
 
 [policy.api]
 routes = ["/api/*"]
@@ -17,6 +17,10 @@ limits = [{ name = "all", max = 3, per = "3650d", by = ["ip", "route"] }]
 [policy.users]
 routes = ["POST /users"]
 limits = [{ name = "all", max = 1, per = "3650d", by = ["user"] }]
+
+[policy.letters]
+routes = ["POST /letters"]
+limits = [{ name = "all", max = 1, per = "3650d", by = ["email"] }]
 "#;
 
 fn example() -> Server {
@@ -61,6 +65,8 @@ fn what_a_client_says_about_itself_changes_nothing() {
     }
     let spoofed = Call::new("POST", "/users").bytes("x").header("X-User-ID", "ada");
     caddy.send(spoofed.clone()).fault(401, "subject.user");
+    let letter = Call::new("POST", "/letters").bytes("x").header("X-Email", "ada@example.com");
+    caddy.send(letter).fault(401, "subject.email");
     let set = ("request_header -X-User-ID", "request_header X-User-ID bob");
     let vouching = Proxy::caddy(&server, &[set]);
     assert_eq!(vouching.send(spoofed.clone()).status, 200);

@@ -146,6 +146,16 @@ fn the_third_tier_refuses_and_the_first_two_show_no_spend() {
 }
 
 #[test]
+fn as_shipped_nobody_has_an_e_mail_whatever_they_say() {
+    let server = example();
+    let nginx = Proxy::nginx(&server, &[]);
+    let spoofed = Call::new("POST", "/cleanup").bytes("{}").header("X-Email", "ada@example.com");
+    assert_eq!(nginx.send(spoofed).status, 401);
+    let subject = json!({ "ip": "127.0.0.1", "email": "ada@example.com" });
+    assert_eq!(used(&server.peek("cleanup", &subject)), [0, 0, 0]);
+}
+
+#[test]
 fn a_token_between_nginx_and_the_gate_is_asked_for() {
     let token = "of-the-proxy";
     let setup = Setup::memory().env("TOLLGATE_ADMIN_TOKEN", token);

@@ -25,6 +25,7 @@ mod gate_nginx;
 mod headers;
 mod hostile;
 mod idempotency;
+mod lost_output;
 mod mail_access;
 mod mail_bad_input;
 mod mail_catalogue;

@@ -197,3 +197,17 @@ fn a_token_revoked_on_one_server_is_worthless_on_all() {
     assert_eq!(get(&two, &other), 401);
     revoke(&two, &root_id, &root).problem(409);
 }
+
+#[test]
+fn the_last_stored_admin_stays_although_the_environment_has_one_and_says_what_to_do() {
+    let server = Setup::memory().env("TOLLGATE_ADMIN_TOKEN", "sesame").into_server();
+    let body = json!({ "scope": "admin", "name": "root" });
+    assert_eq!(server.send(Call::post("/admin/tokens", &body).token("sesame")).status, 201);
+    let listed = server.send(Call::new("GET", "/admin/tokens").token("sesame")).ok();
+    let id = listed["tokens"][0]["id"].as_str().unwrap();
+    let problem = revoke(&server, id, "sesame").problem(409);
+    let detail = problem["detail"].as_str().unwrap();
+    for part in ["TOLLGATE_ADMIN_TOKEN does not count", "tollgate token create --scope admin"] {
+        assert!(detail.contains(part), "{detail}");
+    }
+}

@@ -13,11 +13,18 @@ struct Migration {
     sql: &'static str,
 }
 
-const MIGRATIONS: &[Migration] = &[Migration {
-    version: 1,
-    name: "initial",
-    sql: include_str!("../../../migrations/postgres/V1__initial.sql"),
-}];
+const MIGRATIONS: &[Migration] = &[
+    Migration {
+        version: 1,
+        name: "initial",
+        sql: include_str!("../../../migrations/postgres/V1__initial.sql"),
+    },
+    Migration {
+        version: 2,
+        name: "removed",
+        sql: include_str!("../../../migrations/postgres/V2__removed.sql"),
+    },
+];
 
 pub(super) async fn migrate(client: &Client, schema: &str) -> Result<(), MailError> {
     let run = async {

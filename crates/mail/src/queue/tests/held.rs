@@ -70,12 +70,12 @@ pub(super) async fn deleted_messages_are_gone_and_their_quota_due(stage: Stage) 
     let sending = stage.claim_one().await;
     let given = ["sending", "spent", "nobody"].map(ToOwned::to_owned).to_vec();
     let selection = Selection { ids: Some(given), ..all() };
-    assert_eq!(stage.queue.delete_messages(&selection, 100).await.unwrap(), 1);
+    assert_eq!(stage.queue.delete_messages(&selection, NOW, 100).await.unwrap(), 1);
     assert_eq!(stage.queue.refunds_due(9).await.unwrap()[0].receipt, "r");
     stage.finish(&sending, Outcome::Sent).await;
     let of_batch = Selection { batch_code: Some("none".into()), ..all() };
-    assert_eq!(stage.queue.delete_messages(&of_batch, 100).await.unwrap(), 0);
-    assert_eq!(stage.queue.delete_messages(&all(), 100).await.unwrap(), 3);
+    assert_eq!(stage.queue.delete_messages(&of_batch, NOW, 100).await.unwrap(), 0);
+    assert_eq!(stage.queue.delete_messages(&all(), NOW, 100).await.unwrap(), 3);
     assert_eq!(stage.queue.refunds_due(9).await.unwrap().len(), 1);
     let counts = stage.counts(NOW).await;
     assert_eq!((counts.pending, counts.sent), (0, 1));
@@ -87,9 +87,9 @@ pub(super) async fn cleanup_removes_only_what_is_old_and_final(stage: Stage) {
     stage.add_ids(&["sent", "waiting"]).await;
     let claimed = stage.claim_one().await;
     stage.finish(&claimed, Outcome::Sent).await;
-    assert_eq!(stage.queue.cleanup(None, at(2), 10).await.unwrap(), 0);
-    assert_eq!(stage.queue.cleanup(Some("other"), at(3), 10).await.unwrap(), 0);
-    assert_eq!(stage.queue.cleanup(Some(TENANT), at(3), 10).await.unwrap(), 1);
+    assert_eq!(stage.queue.cleanup(None, at(2), NOW, 10).await.unwrap(), 0);
+    assert_eq!(stage.queue.cleanup(Some("other"), at(3), NOW, 10).await.unwrap(), 0);
+    assert_eq!(stage.queue.cleanup(Some(TENANT), at(3), NOW, 10).await.unwrap(), 1);
     assert_eq!(stage.queue.attempts(TENANT, "sent").await.unwrap(), []);
     assert_eq!(stage.row("waiting", NOW).await.status, Status::Pending);
 }
@@ -181,6 +181,6 @@ pub(super) async fn counts_add_up_after_every_step(stage: Stage) {
     assert_eq!(shown(stage.counts(NOW).await), (0, 0, 4, 1, 1));
     stage.queue.activate(TENANT, Some("x"), at(9)).await.unwrap();
     assert_eq!(shown(stage.counts(at(9)).await), (3, 1, 0, 1, 1));
-    stage.queue.delete_messages(&all(), 100).await.unwrap();
+    stage.queue.delete_messages(&all(), NOW, 100).await.unwrap();
     assert_eq!(shown(stage.counts(NOW).await), (0, 0, 0, 1, 1));
 }

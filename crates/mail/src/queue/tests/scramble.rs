@@ -79,7 +79,7 @@ async fn work(stage: &Stage, worker: u64) -> (u64, u64) {
                 let ids = (0..5).map(|_| format!("m{}", dice.below(IDS))).collect();
                 let selection =
                     Selection { tenant_id: TENANT.into(), ids: Some(ids), ..Selection::default() };
-                deleted += stage.queue.delete_messages(&selection, 100).await.unwrap();
+                deleted += stage.queue.delete_messages(&selection, NOW, 100).await.unwrap();
             }
         }
     }

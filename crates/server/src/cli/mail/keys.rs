@@ -1,7 +1,5 @@
 //! `mail keys create|list|enable|disable|limit|delete`.
 
-use std::io::Write;
-
 use clap::Subcommand;
 use serde_json::{Value, json};
 
@@ -114,7 +112,7 @@ fn create(args: &CreateArgs) -> Result<Done, Failure> {
         say!("{answer}");
     } else {
         say!("{}", text(&answer["api_key"]));
-        eprintln!(
+        note!(
             "this is key {}, shown once; send it as X-API-Key (at most {} recipients a day)",
             text(&answer["id"]),
             text(&answer["daily_limit"])

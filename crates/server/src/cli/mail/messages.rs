@@ -1,7 +1,5 @@
 //! `mail messages list|attempts`.
 
-use std::io::Write;
-
 use clap::Subcommand;
 use serde_json::Value;
 

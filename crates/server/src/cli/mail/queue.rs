@@ -1,7 +1,5 @@
 //! `mail queue run-now|suspend|activate|delete|cleanup|status`.
 
-use std::io::Write;
-
 use clap::Subcommand;
 use serde_json::{Value, json};
 
@@ -114,7 +112,7 @@ fn tell(
     body: &Value,
     sentence: impl Fn(&str) -> String,
 ) -> Result<Done, Failure> {
-    let answer = remote.post(&format!("/commands/{command}"), body)?.success()?;
+    let answer = remote.post_patiently(&format!("/commands/{command}"), body)?.success()?;
     Ok(done(remote, &answer, &sentence(&text(&answer["messages"]))))
 }
 

@@ -1,6 +1,5 @@
 //! `mail send FILE…`: message files into the queue, in batches.
 
-use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use indicatif::{ProgressBar, ProgressStyle};
@@ -105,8 +104,8 @@ impl<'a> Sending<'a> {
         self.bytes = 0;
         let batch = std::mem::take(&mut self.batch);
         let messages: Vec<_> = batch.iter().map(|(_, message)| message).collect();
-        let reply =
-            self.args.remote.post("/commands/add-messages", &json!({ "messages": messages }));
+        let body = json!({ "messages": messages });
+        let reply = self.args.remote.post_patiently("/commands/add-messages", &body);
         let answer = reply.and_then(|reply| match reply.status {
             // Every one of them was rejected; each says why.
             StatusCode::BAD_REQUEST if reply.document["rejected"].is_array() => Ok(reply.document),
@@ -134,7 +133,7 @@ impl<'a> Sending<'a> {
 
     fn reject(&mut self, file: &Path, why: &str) {
         let shown = file.display().to_string();
-        self.bar.suspend(|| eprintln!("{}: {}", printable(&shown), printable(why)));
+        self.bar.suspend(|| note!("{}: {}", printable(&shown), printable(why)));
         self.rejected.push(json!({ "file": shown, "reason": why }));
     }
 

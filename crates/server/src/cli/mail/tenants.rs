@@ -1,7 +1,5 @@
 //! `mail tenants list|add|delete|token`.
 
-use std::io::Write;
-
 use clap::Subcommand;
 use serde_json::{Value, json};
 
@@ -76,7 +74,7 @@ pub(super) fn run(command: &TenantCommand) -> Result<Done, Failure> {
                 say!("{answer}");
             } else {
                 say!("{}", text(&answer["token"]));
-                eprintln!("this is shown once; the one before is no longer valid");
+                note!("this is shown once; the one before is no longer valid");
             }
             Ok(Done::Ok)
         }
@@ -92,7 +90,7 @@ fn add(args: &AddArgs) -> Result<Done, Failure> {
     let told = done(remote, &answer, &format!("tenant {id} is {what}"));
     if let (Some(secret), false) = (answer["report_secret"].as_str(), remote.json) {
         say!("reports are signed with {secret}");
-        eprintln!("this is shown once; keep it to verify reports");
+        note!("this is shown once; keep it to verify reports");
     }
     Ok(told)
 }

@@ -6,7 +6,7 @@ use axum::extract::rejection::QueryRejection;
 use axum::extract::{Path, Query, State};
 use axum::{Extension, Json};
 use serde::{Deserialize, Serialize};
-use tollgate_mail::{Account, AccountKey, LimitBehavior, LimitUnit, NewAccount, Tls};
+use tollgate_mail::{Account, AccountKey, LimitBehavior, LimitUnit, NewAccount, Secret, Tls};
 use utoipa::ToSchema;
 
 use super::queries::TenantQuery;
@@ -67,7 +67,7 @@ impl AccountRequest {
             host: self.host,
             port: self.port,
             user: self.user,
-            password: self.password,
+            password: self.password.map(Secret::new),
             from_address: self.from_address,
             use_tls: self.use_tls.unwrap_or(true),
             tls: self.tls,

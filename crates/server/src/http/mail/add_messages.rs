@@ -15,13 +15,11 @@ use utoipa::ToSchema;
 
 use super::reach::Reach;
 use crate::body::{self, parse};
-use crate::http::schema;
+use crate::http::{query, schema};
 use crate::problem::Problem;
 use crate::state::App;
 
 const MAX_MESSAGES: usize = 10_000;
-/// The year 9900: nothing usable lies behind it.
-const LAST: Instant = Instant::from_secs(250_246_627_200);
 
 /// Messages as they came, not looked into yet.
 #[derive(Deserialize)]
@@ -194,7 +192,7 @@ fn instant(ts: &Number) -> Option<Instant> {
         None => Duration::try_from_secs_f64(ts.as_f64()?).ok()?,
     };
     let at = Instant::from_micros(i64::try_from(since_1970.as_micros()).ok()?);
-    (at <= LAST).then_some(at)
+    (at <= query::LAST).then_some(at)
 }
 
 /// The id of a message that is not valid otherwise, if it has one.

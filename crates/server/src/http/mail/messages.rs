@@ -120,9 +120,7 @@ pub(crate) async fn list(
         query.status = Some(Status::parse(&status).ok_or_else(|| no_status(&status))?);
     }
     if let Some(limit) = given.limit {
-        query.limit = limit.parse().map_err(|_| {
-            Problem::bad_field("limit", "limit must be a whole number from 1 to 1000")
-        })?;
+        query.limit = query::limit(&limit)?;
     }
     query.account_id = given.account_id;
     query.batch_code = given.batch_code;

@@ -107,7 +107,8 @@ pub(crate) async fn post(
 
 /// How the key stands today. Adds nothing.
 #[utoipa::path(get, path = "/api/v1/usage", tag = "mail key",
-    responses((status = 200, body = KeyUsage), schema::KeyNeeded, schema::StoreDown))]
+    responses((status = 200, body = KeyUsage), schema::BadInput, schema::KeyNeeded,
+        schema::StoreDown))]
 pub(crate) async fn usage(
     State(app): State<Arc<App>>,
     headers: HeaderMap,

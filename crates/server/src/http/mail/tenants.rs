@@ -6,7 +6,7 @@ use axum::extract::{Path, State};
 use axum::http::StatusCode;
 use axum::{Extension, Json};
 use serde::{Deserialize, Serialize};
-use tollgate_mail::{NewTenant, Tenant};
+use tollgate_mail::{NewTenant, Secret, Tenant};
 use utoipa::ToSchema;
 
 use super::reach::Reach;
@@ -89,16 +89,18 @@ pub(crate) async fn post(
     let bytes = body::read(request.into_body(), app.body_limits).await?;
     let TenantRequest { id, name, report_url, report_secret } = parse(&bytes)?;
     let name = name.unwrap_or_else(|| id.clone());
+    let report_secret = report_secret.map(Secret::new);
     let new = NewTenant { id, name, report_url, report_secret };
     let mail = app.mail.clone();
     let saved = app.finish_mail(async move { mail.put_tenant(new).await }).await?;
-    let (created, report_secret) = (saved.created, saved.report_secret);
+    let report_secret = saved.report_secret.map(|made| made.reveal().to_owned());
+    let created = saved.created;
     Ok(Json(TenantSaved { ok: true, created, report_secret }))
 }
 
 /// The tenants; with a tenant's token only that one.
 #[utoipa::path(get, path = "/tenants", tag = "mail",
-    responses((status = 200, body = TenantList), schema::StoreDown, schema::NoAccess))]
+    responses((status = 200, body = TenantList), schema::BadInput, schema::StoreDown, schema::NoAccess))]
 pub(crate) async fn list(
     State(app): State<Arc<App>>,
     Extension(reach): Extension<Reach>,
