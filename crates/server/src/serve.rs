@@ -77,7 +77,7 @@ async fn serve(
     policies: &[Policy],
     (store, listen): (&str, &str),
 ) -> Result<(), Failure> {
-    let told_to_stop = told_to_stop()?;
+    let told = told_to_stop()?;
     if let Some(tls) = &tls {
         tls.reload_on_hangup()?;
     }
@@ -133,10 +133,15 @@ async fn serve(
         shutdown_time: config.server.shutdown_timeout.0,
     };
     let relay = mail.start();
-    listener::serve(listener, app, limits, tls, told_to_stop).await;
+    listener::serve(listener, app, limits, tls, told).await;
     watching.stop().await;
     // Messages that are being sent at this moment end first: what came of them is worth knowing.
-    relay.stop().await;
+    // Whoever is told to stop again does not wait for them.
+    let told_again = told_to_stop()?;
+    tokio::select! {
+        () = relay.stop() => {}
+        () = told_again => note!("stopping at once: mail that was being sent may be sent again"),
+    }
     mail.close();
     // Everything decided is in the file before the process ends.
     gate.close();
