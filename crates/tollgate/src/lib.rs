@@ -25,6 +25,7 @@ pub mod fuzzing;
 mod gate;
 mod idempotency;
 mod limiter;
+mod local;
 mod offenders;
 mod policy;
 mod proxies;
