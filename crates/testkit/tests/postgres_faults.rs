@@ -78,7 +78,10 @@ async fn counts_of_this_instance_outlive_a_refusal_repeated_from_memory() {
         // Repeated for a second, and an error after that.
         let _ = ground.check("refuse", "bob").await;
         let local = ground.check("local", "ada").await.unwrap();
-        assert_eq!((local.degraded, local.decision.limits[0].standing.used), (Some(Degraded::Local), used));
+        assert_eq!(
+            (local.degraded, local.decision.limits[0].standing.used),
+            (Some(Degraded::Local), used)
+        );
     }
 }
 

@@ -27,6 +27,7 @@ mod idempotency;
 mod limiter;
 mod local;
 mod offenders;
+mod overrides;
 mod policy;
 mod proxies;
 mod receipt;

@@ -90,7 +90,7 @@ mod tests {
     fn used_after_one_more(local: &Local) -> u64 {
         let limits = r#"limits = [{ name = "user", max = 9, per = "1d", by = ["user"] }]"#;
         let policy = Policy::from_toml("p", limits).expect("valid");
-        let policy = Compiled::new(policy, 0, Instant::MIN, None, &[]);
+        let policy = Compiled::new(policy, 0, Instant::MIN, None);
         let claims = [policy.plain_claim(&[("user", "ada")]).expect("one limit by one attribute")];
         let ask = policy.ask(Intent::Spend, Cost::new(1).expect("not 0"), &claims);
         let clock: Arc<dyn Clock> = Arc::new(SystemClock);
@@ -108,7 +108,11 @@ mod tests {
             local.store_answered();
         }
         tokio::time::advance(2 * QUIET).await;
-        assert_eq!(used_after_one_more(&local), 4, "nobody asked the store, so it may be away still");
+        assert_eq!(
+            used_after_one_more(&local),
+            4,
+            "nobody asked the store, so it may be away still"
+        );
         tokio::time::advance(QUIET).await;
         local.store_answered();
         assert!(local.counts.load().is_none());

@@ -85,3 +85,13 @@ async fn a_blocking_check_without_a_store_is_as_the_policy_says_and_watched() {
         list.offenders.iter().map(|one| (one.policy.as_str(), one.refused)).collect();
     assert_eq!(refused, [("local", 1)], "what this instance refuses by itself counts too");
 }
+
+#[tokio::test]
+async fn an_override_is_answered_as_it_is_listed() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let gate = open(&folder).await;
+    let policy = r#"limits = [{ name = "user", max = 5, per = "60s", by = ["user"] }]"#;
+    gate.apply(&Policy::from_toml("p", policy).expect("valid"), "me").await.expect("applied");
+    let put = gate.put_override("p", "user", &[("user", "ada")], 9, "me").await.expect("taken");
+    assert_eq!(gate.overrides(), [put]);
+}
