@@ -163,6 +163,6 @@ impl Tollgate {
 }
 
 pub(crate) fn changing_too_fast() -> Error {
-    let message = "the policies change faster than they can be read";
+    let message = "the policies change faster than they can be read; ask again in a moment";
     StoreError::new(StoreErrorKind::Contended, message).into()
 }
