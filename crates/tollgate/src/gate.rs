@@ -109,6 +109,7 @@ impl Tollgate {
         let privacy = Keyed::derive(&catalogue.secret, "private attribute");
         let live = Live::from_catalogue(catalogue, &Live::default(), &privacy);
         let live = ArcSwap::from_pointee(live);
+        let local = Local::new(store.quiet());
         let shared = Shared {
             store,
             clock,
@@ -117,7 +118,7 @@ impl Tollgate {
             refreshes: Refreshes::default(),
             signer,
             privacy,
-            local: Local::default(),
+            local,
             watcher: Watcher::default(),
         };
         Ok(Self { shared: Arc::new(shared) })

@@ -1,8 +1,8 @@
 //! Counts of this instance while the store cannot answer, for policies that say `local`.
 //!
-//! A store is rarely away as a whole: one connection may be down while others answer, and refusals
-//! are repeated from memory. So one answer ends nothing: the counts are dropped by the first answer
-//! that follows a while without any error.
+//! A database is rarely away as a whole: one connection may be down while others answer, and
+//! refusals are repeated from memory. There one answer ends nothing: the counts are dropped by the
+//! first answer that follows a while without any error.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -16,25 +16,22 @@ use tollgate_store_embedded::Embedded;
 
 use crate::error::Error;
 
-/// How long there must be no error before the store is taken to be back.
-const QUIET: Duration = Duration::from_secs(10);
-
 #[derive(Debug)]
 pub(crate) struct Local {
     counts: ArcSwapOption<Embedded>,
     /// When the store last failed, in milliseconds of `since`; 0 if it did not since all was well.
     failed_ms: AtomicU64,
     since: Stopwatch,
-}
-
-impl Default for Local {
-    fn default() -> Self {
-        let (counts, failed_ms) = (ArcSwapOption::empty(), AtomicU64::new(0));
-        Self { counts, failed_ms, since: Stopwatch::now() }
-    }
+    /// How long there must be no error before the store is taken to be back.
+    quiet: Duration,
 }
 
 impl Local {
+    pub(crate) fn new(quiet: Duration) -> Self {
+        let (counts, failed_ms) = (ArcSwapOption::empty(), AtomicU64::new(0));
+        Self { counts, failed_ms, since: Stopwatch::now(), quiet }
+    }
+
     pub(crate) fn check(&self, ask: &Ask<'_>, clock: &Arc<dyn Clock>) -> Result<Decision, Error> {
         let counts = match self.counts.load_full() {
             Some(counts) => counts,
@@ -65,7 +62,8 @@ impl Local {
 
     #[cold]
     fn drop_if_quiet(&self, failed_ms: u64) {
-        let is_quiet = self.now_ms().saturating_sub(failed_ms) >= QUIET.as_millis() as u64;
+        let quiet_ms = u128::from(self.now_ms().saturating_sub(failed_ms));
+        let is_quiet = quiet_ms >= self.quiet.as_millis();
         // An error that comes in between keeps the counts.
         if is_quiet && self.failed_ms.compare_exchange(failed_ms, 0, Relaxed, Relaxed).is_ok() {
             self.counts.store(None);
@@ -87,6 +85,8 @@ mod tests {
     use crate::compiled::Compiled;
     use crate::policy::Policy;
 
+    const QUIET: Duration = Duration::from_secs(10);
+
     fn used_after_one_more(local: &Local) -> u64 {
         let limits = r#"limits = [{ name = "user", max = 9, per = "1d", by = ["user"] }]"#;
         let policy = Policy::from_toml("p", limits).expect("valid");
@@ -100,7 +100,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn counts_outlive_answers_until_there_was_no_error_for_a_while() {
-        let local = Local::default();
+        let local = Local::new(QUIET);
         for used in 1..=3 {
             assert_eq!(used_after_one_more(&local), used);
             local.store_answered();
