@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use rusqlite::config::DbConfig;
-use rusqlite::{Connection, OpenFlags, params};
+use rusqlite::{Connection, ErrorCode, OpenFlags, params};
 use tollgate_core::store::{Key, StoreError};
 use tollgate_core::{Instant, Reader};
 
@@ -107,10 +107,28 @@ fn application_id(connection: &Connection) -> Result<i32, rusqlite::Error> {
 }
 
 fn migrate(connection: &mut Connection, path: &Path) -> Result<(), StoreError> {
-    migrations::migrations::runner()
-        .run(connection)
-        .map_err(|error| damaged(path, "a schema").with_source(error))?;
+    let migrated = migrations::migrations::runner().run(connection);
+    migrated.map_err(|error| match fault_of_the_disk(&error) {
+        Some(fault) => unusable(path, fault),
+        None => damaged(path, "a schema").with_source(error),
+    })?;
     Ok(())
+}
+
+/// What SQLite said about a migration, if that is not about what stands in the file.
+fn fault_of_the_disk(error: &(dyn std::error::Error + 'static)) -> Option<rusqlite::Error> {
+    let mut causes = std::iter::successors(Some(error), |error| error.source());
+    let cause = causes.find_map(|cause| cause.downcast_ref::<rusqlite::Error>())?;
+    let rusqlite::Error::SqliteFailure(fault, message) = cause else { return None };
+    let is_of_the_file = matches!(
+        fault.code,
+        ErrorCode::Unknown
+            | ErrorCode::ConstraintViolation
+            | ErrorCode::TypeMismatch
+            | ErrorCode::TooBig
+            | ErrorCode::SchemaChanged
+    );
+    (!is_of_the_file).then(|| rusqlite::Error::SqliteFailure(*fault, message.clone()))
 }
 
 /// Reads every count back into memory.
@@ -162,4 +180,27 @@ pub(crate) fn begin_run(
         )
         .map_err(|error| unusable(path, error))?;
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use tollgate_core::store::StoreErrorKind;
+
+    use super::*;
+
+    fn failed_migration(prepare: &str) -> StoreError {
+        let mut connection = Connection::open_in_memory().expect("memory opens");
+        connection.execute_batch(prepare).expect("prepared");
+        migrate(&mut connection, Path::new("t.db")).expect_err("it cannot be migrated")
+    }
+
+    #[test]
+    fn a_disk_that_is_full_is_not_told_as_damage() {
+        let full = failed_migration("pragma max_page_count = 2");
+        assert_eq!(full.kind(), StoreErrorKind::Unavailable);
+        assert!(full.to_string().contains("is full: free some space"), "{full}");
+        let damaged = failed_migration("create table counter (other)");
+        assert_eq!(damaged.kind(), StoreErrorKind::Corrupt);
+        assert!(damaged.to_string().contains("a schema that cannot be read"), "{damaged}");
+    }
 }

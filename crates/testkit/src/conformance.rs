@@ -4,6 +4,7 @@
 
 pub mod algorithms;
 pub mod once;
+pub mod overrides;
 pub mod policies;
 pub mod refunds;
 pub mod several;
@@ -53,6 +54,11 @@ macro_rules! conformance {
                 an_override_that_cannot_be_is_refused
                 private_values_are_not_in_receipts
                 private_values_are_not_in_overrides
+            }
+            overrides {
+                an_override_stays_in_force_however_its_limit_counts_the_subject
+                an_override_can_be_taken_away_however_its_limit_counts
+                a_private_override_can_be_taken_away_however_its_limit_counts
             }
             refunds {
                 a_refund_of_a_fixed_window_gives_back_exactly_once
@@ -159,6 +165,7 @@ mod tests {
         let groups = [
             include_str!("conformance/algorithms.rs"),
             include_str!("conformance/once.rs"),
+            include_str!("conformance/overrides.rs"),
             include_str!("conformance/policies.rs"),
             include_str!("conformance/refunds.rs"),
             include_str!("conformance/several.rs"),

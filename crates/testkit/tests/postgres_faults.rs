@@ -66,6 +66,25 @@ async fn a_stopped_store_is_answered_for_and_used_again_within_a_second() {
     assert_eq!(ground.used("local", "ada").await, 2);
 }
 
+/// Such a refusal says nothing about the store.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn counts_of_this_instance_outlive_a_refusal_repeated_from_memory() {
+    let postgres = Postgres::start();
+    let ground = open(&postgres.url()).await;
+    apply_all(&ground).await;
+    while ground.check("refuse", "bob").await.unwrap().allowed() {}
+    postgres.kill();
+    for used in 1..=4 {
+        // Repeated for a second, and an error after that.
+        let _ = ground.check("refuse", "bob").await;
+        let local = ground.check("local", "ada").await.unwrap();
+        assert_eq!(
+            (local.degraded, local.decision.limits[0].standing.used),
+            (Some(Degraded::Local), used)
+        );
+    }
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_store_that_restarts_between_two_calls_is_not_noticed() {
     let postgres = Postgres::start();

@@ -1,16 +1,17 @@
-//! Changing what is in force: policies, overrides and tokens.
+//! Changing what is in force: policies and tokens.
 
 use std::sync::Arc;
 
-use tollgate_core::MAX_UNITS;
-use tollgate_core::store::{Catalogue, Override, PolicyVersion, StoreError, StoreErrorKind, Token};
+use serde_json::{Value, json};
+use tollgate_core::store::{Catalogue, PolicyVersion, StoreError, StoreErrorKind, Token};
 
-use crate::compiled::{Compiled, ValueBytes, attributes_fingerprint, push_values};
-use crate::error::{BadSubject, Error};
-use crate::gate::{Live, Tollgate};
+use crate::compiled::Compiled;
+use crate::error::Error;
+use crate::gate::{Live, Tollgate, Unreadable};
 use crate::policy::{MAX_NAME_BYTES, Policy};
+use crate::routes::Route;
 use crate::routes::table::Table;
-use crate::subject::{self, Attributes};
+use crate::secret::Keyed;
 use crate::token::{self, Bearer, Revoked, Scope, TokenInForce};
 
 /// Names that one asked for in vain is held against.
@@ -38,30 +39,66 @@ pub enum FilePolicy {
 }
 
 impl Live {
-    pub(crate) fn from_catalogue(catalogue: Catalogue) -> Result<Self, Error> {
+    /// A policy that this version cannot read is kept apart: no other suffers for it. Said once.
+    pub(crate) fn from_catalogue(catalogue: Catalogue, before: &Self, privacy: &Keyed) -> Self {
         let Catalogue { epoch, policies, overrides, tokens, secret: _ } = catalogue;
         let is_new = policies.is_empty();
         let mut live = Self { overrides, tokens, is_new, epoch, ..Self::default() };
+        let mut stand_ins = Vec::new();
         for stored in policies {
-            if let Some(document) = &stored.document {
-                let policy = read_stored(&stored.name, document)?;
-                let (version, from) = (stored.version, stored.created_at);
-                let compiled = Compiled::new(policy, version, from, Some(epoch), &live.overrides);
-                live.policies.insert(stored.name, Arc::new(compiled));
+            let PolicyVersion { name, version, document: Some(document), created_at, .. } = stored
+            else {
+                continue;
+            };
+            let compile = |policy| {
+                let compiled = Compiled::new(policy, version, created_at, Some(epoch));
+                compiled.with_overrides(&live.overrides, privacy)
+            };
+            match read_stored(&name, &document) {
+                Ok(policy) => {
+                    live.policies.insert(name, Arc::new(compile(policy)));
+                }
+                Err(error) => {
+                    if before.unreadable.get(&name).is_none_or(|known| known.version != version) {
+                        tracing::error!(%error, policy = name, version, "a policy is not in force");
+                    }
+                    stand_ins.extend(stand_in(&name, &document).map(compile).map(Arc::new));
+                    live.unreadable.insert(name, Unreadable { version, error });
+                }
             }
         }
-        live.routes = Table::new(live.policies.values());
-        Ok(live)
+        live.routes = Table::new(live.policies.values().chain(&stand_ins));
+        live
+    }
+
+    pub(crate) fn policy(&self, name: &str) -> Result<&Arc<Compiled>, Error> {
+        self.policies.get(name).ok_or_else(|| match self.unreadable.get(name) {
+            Some(unreadable) => Error::Store(unreadable.error.clone()),
+            None => Error::NoSuchPolicy(name.to_owned()),
+        })
     }
 }
 
-fn read_stored(name: &str, document: &str) -> Result<Policy, Error> {
+pub(crate) fn read_stored(name: &str, document: &str) -> Result<Policy, StoreError> {
     let corrupt = |why: String| {
-        let message = format!("the stored policy {name:?} cannot be read: {why}");
-        Error::Store(StoreError::new(StoreErrorKind::Corrupt, message))
+        let message = format!(
+            "the stored policy {name:?} cannot be read: {why}; apply it again, or update this \
+             program if a newer one stored it"
+        );
+        StoreError::new(StoreErrorKind::Corrupt, message)
     };
     let document = serde_json::from_str(document).map_err(|error| corrupt(error.to_string()))?;
     Policy::from_json(name, document).map_err(|invalid| corrupt(invalid.to_string()))
+}
+
+/// What has the routes of a policy that cannot be read, as far as they can be: its requests are asked
+/// about, and answered with its error, instead of passing as if there were no policy for them.
+fn stand_in(name: &str, document: &str) -> Option<Policy> {
+    let document: Value = serde_json::from_str(document).ok()?;
+    let routes = document.get("routes")?.as_array()?.iter().filter_map(Value::as_str);
+    let routes: Vec<_> = routes.filter(|route| Route::parse(route).is_ok()).collect();
+    let limits = json!([{ "name": "unreadable", "max": 0, "per": "1s" }]);
+    Policy::from_json(name, json!({ "routes": routes, "limits": limits })).ok()
 }
 
 impl Tollgate {
@@ -73,7 +110,14 @@ impl Tollgate {
 
     async fn apply_locked(&self, policy: &Policy, by: &str) -> Result<Applied, Error> {
         self.reload_if_shared().await?;
-        let before = self.policy(policy.name()).ok();
+        self.put_in_force(policy, by).await
+    }
+
+    /// On top of what was read of the store since the change began.
+    pub(crate) async fn put_in_force(&self, policy: &Policy, by: &str) -> Result<Applied, Error> {
+        let found = self.policy(policy.name());
+        let created = matches!(found, Err(Error::NoSuchPolicy(_)));
+        let before = found.ok();
         let document = policy.document().to_string();
         let name = policy.name().to_owned();
         let (_, changed) =
@@ -81,12 +125,8 @@ impl Tollgate {
         self.reload_locked().await?;
         let policy = self.policy(policy.name())?;
         let restarted = before.as_ref().map(|before| policy.restarted_since(before));
-        Ok(Applied {
-            created: before.is_none(),
-            changed,
-            restarted: restarted.unwrap_or_default(),
-            policy,
-        })
+        let restarted = restarted.unwrap_or_default();
+        Ok(Applied { policy, created, changed, restarted })
     }
 
     /// Puts a policy of a configuration file in force, if the file changed since it was last
@@ -108,12 +148,14 @@ impl Tollgate {
     pub async fn delete_policy(&self, name: &str, by: &str) -> Result<(), Error> {
         let _changing = self.shared.changing.lock().await;
         self.reload_if_shared().await?;
-        self.policy(name)?;
+        if let Err(error @ Error::NoSuchPolicy(_)) = self.policy(name) {
+            return Err(error);
+        }
         self.shared.store.put_policy(name.to_owned(), None, by.to_owned()).await?;
         self.reload_locked().await
     }
 
-    /// The policies in force, by name.
+    /// The policies in force, by name. One that this version cannot read is not among them.
     pub fn policies(&self) -> Vec<Arc<Compiled>> {
         let live = self.shared.live.load();
         let mut policies: Vec<_> = live.policies.values().cloned().collect();
@@ -150,98 +192,6 @@ impl Tollgate {
     /// Whether no policy was ever stored.
     pub fn is_new(&self) -> bool {
         self.shared.live.load().is_new
-    }
-
-    /// Gives one subject its own maximum in one limit.
-    pub async fn put_override(
-        &self,
-        policy: &str,
-        limit: &str,
-        subject: Attributes<'_>,
-        max: u64,
-        by: &str,
-    ) -> Result<Override, Error> {
-        if max > MAX_UNITS {
-            let message = format!("must be at most {MAX_UNITS}");
-            return Err(Error::BadOverride(BadSubject { field: "max".into(), message }));
-        }
-        let _changing = self.shared.changing.lock().await;
-        self.reload_if_shared().await?;
-        let (values, shown) = self.override_key(policy, limit, subject)?;
-        let change = Override {
-            policy: policy.to_owned(),
-            limit: limit.to_owned(),
-            values,
-            subject: shown,
-            max,
-            created_by: by.to_owned(),
-            created_at: self.now(),
-        };
-        self.shared.store.put_override(change.clone()).await?;
-        self.reload_locked().await?;
-        Ok(change)
-    }
-
-    /// Whether there was one to remove.
-    pub async fn delete_override(
-        &self,
-        policy: &str,
-        limit: &str,
-        subject: Attributes<'_>,
-    ) -> Result<bool, Error> {
-        let _changing = self.shared.changing.lock().await;
-        self.reload_if_shared().await?;
-        let (values, _) = self.override_key(policy, limit, subject)?;
-        let (policy, limit) = (policy.to_owned(), limit.to_owned());
-        let removed = self.shared.store.delete_override(policy, limit, values).await?;
-        self.reload_locked().await?;
-        Ok(removed)
-    }
-
-    pub fn overrides(&self) -> Vec<Override> {
-        self.shared.live.load().overrides.clone()
-    }
-
-    /// The subject as the limit counts it, and as people may see it.
-    fn override_key(
-        &self,
-        policy: &str,
-        limit: &str,
-        attributes: Attributes<'_>,
-    ) -> Result<(Vec<u8>, String), Error> {
-        let compiled = self.policy(policy)?;
-        let found = compiled.policy().limits().iter().find(|found| found.name == limit);
-        let limit = found.ok_or_else(|| Error::NoSuchLimit {
-            policy: policy.to_owned(),
-            limit: limit.to_owned(),
-        })?;
-        if limit.by.is_empty() {
-            let message = "counts everybody together, so no subject can have its own max; \
-                           change the policy's max instead";
-            return Err(Error::BadOverride(BadSubject {
-                field: "limit".into(),
-                message: message.into(),
-            }));
-        }
-        subject::check(attributes)?;
-        if let Some((name, _)) =
-            attributes.iter().find(|(name, _)| !limit.by.iter().any(|by| by == name))
-        {
-            let message = format!("is not counted by the limit {:?}", limit.name);
-            let field = format!("subject.{name}");
-            return Err(Error::BadOverride(BadSubject { field, message }));
-        }
-        let mut values = ValueBytes::new();
-        push_values(limit, attributes, &self.shared.privacy, &mut values)?;
-        let shown: serde_json::Map<_, _> = attributes
-            .iter()
-            .map(|(name, value)| {
-                let shown = if limit.private { "(private)" } else { value };
-                ((*name).to_owned(), shown.into())
-            })
-            .collect();
-        let values = [&attributes_fingerprint(limit), values.as_slice()].concat();
-        Ok((values, serde_json::Value::Object(shown).to_string()))
     }
 
     /// Makes a token and returns it; it cannot be shown again.
@@ -303,13 +253,18 @@ impl Tollgate {
     }
 
     /// A change is made on top of what other instances made.
-    async fn reload_if_shared(&self) -> Result<(), Error> {
+    pub(crate) async fn reload_if_shared(&self) -> Result<(), Error> {
         if self.shared.store.is_shared() { self.reload_locked().await } else { Ok(()) }
     }
 
     pub(crate) async fn reload_locked(&self) -> Result<(), Error> {
         let catalogue = self.shared.store.catalogue().await?;
-        self.shared.live.store(Arc::new(Live::from_catalogue(catalogue)?));
+        let before = self.shared.live.load_full();
+        let live = Live::from_catalogue(catalogue, &before, &self.shared.privacy);
+        self.shared.live.store(Arc::new(live));
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -11,11 +11,12 @@ use tollgate_core::store::{Ask, Key, KeyedClaim, Override};
 use tollgate_core::{Claim, Cost, INLINE_LIMITS, Instant, Intent, Limit, Quota, Rule, Window};
 
 use crate::error::BadSubject;
+use crate::overrides::quotas_in_force;
 use crate::policy::Policy;
-use crate::secret::{Keyed, sha256};
+use crate::secret::{Keyed, MAC_BYTES, sha256};
 use crate::subject::{self, Attributes};
 
-const FINGERPRINT_BYTES: usize = 8;
+pub(crate) const FINGERPRINT_BYTES: usize = 8;
 /// Values of one request that must be built and fit here need no heap.
 const INLINE_VALUE_BYTES: usize = 128;
 
@@ -134,7 +135,6 @@ impl Compiled {
         version: u64,
         effective_from: Instant,
         epoch: Option<u64>,
-        overrides: &[Override],
     ) -> Self {
         let limits = policy
             .limits()
@@ -149,19 +149,19 @@ impl Compiled {
                     .flat_map(|max_by| &max_by.values)
                     .map(|(_, max)| limit.rule.quota(*max))
                     .collect(),
-                overrides: overrides
-                    .iter()
-                    .filter(|change| change.policy == policy.name() && change.limit == limit.name)
-                    .filter_map(|change| {
-                        // Of another `by`, the same bytes would be somebody else.
-                        let values = change.values.strip_prefix(&attributes_fingerprint(limit))?;
-                        Some((values.to_vec(), limit.rule.quota(change.max)))
-                    })
-                    .collect(),
+                overrides: HashMap::default(),
             })
             .collect();
         let crux = policy.limits().iter().position(|limit| limit.by.is_empty()).unwrap_or(0);
         Self { policy, version, effective_from, epoch, crux, limits }
+    }
+
+    /// The same, with what single subjects have of their own.
+    pub(crate) fn with_overrides(mut self, overrides: &[Override], privacy: &Keyed) -> Self {
+        for (limit, compiled) in self.policy.limits().iter().zip(&mut self.limits) {
+            compiled.overrides = quotas_in_force(overrides, self.policy.name(), limit, privacy);
+        }
+        self
     }
 
     pub fn policy(&self) -> &Policy {
@@ -327,7 +327,7 @@ pub(crate) fn push_values(
     for (position, name) in limit.by.iter().enumerate() {
         let value = normalised_value_of(limit, attributes, name)?;
         if limit.private {
-            bytes.extend_from_slice(&privacy.mac(&[name.as_bytes(), &[0], value.as_bytes()]));
+            bytes.extend_from_slice(&private_hash(name, &value, privacy));
         } else {
             // The last value needs no length; the others are bounded well below this.
             if position + 1 < limit.by.len() {
@@ -337,6 +337,11 @@ pub(crate) fn push_values(
         }
     }
     Ok(())
+}
+
+/// What a private value is counted as.
+pub(crate) fn private_hash(name: &str, value: &str, privacy: &Keyed) -> [u8; MAC_BYTES] {
+    privacy.mac(&[name.as_bytes(), &[0], value.as_bytes()])
 }
 
 /// Names what a limit counts by, in order.

@@ -37,7 +37,7 @@ pub enum Error {
     Store(StoreError),
 }
 
-/// An attribute that is missing or out of bounds.
+/// A part of a request that is missing or out of bounds: an attribute, `max`, `limit` or `eventId`.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct BadSubject {
     /// Such as `subject.user`.
@@ -63,7 +63,10 @@ impl fmt::Display for Error {
                 "this is not a receipt that this store gave; send the `receipt` of an allowed check, whole",
             ),
             Self::KeyReused => {
-                f.write_str("this idempotency key was used before with another request")
+                f.write_str(
+                    "this idempotency key was used before with another request; use a new key for \
+                     this one",
+                )
             }
             Self::BadPolicy(invalid) => invalid.fmt(f),
             Self::BadStoreUrl(message) => f.write_str(message),

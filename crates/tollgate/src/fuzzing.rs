@@ -38,7 +38,7 @@ pub struct Routes(Table);
 impl Routes {
     pub fn new(policies: &[Policy]) -> Self {
         let compile =
-            |policy: &Policy| Arc::new(Compiled::new(policy.clone(), 1, Instant::MIN, None, &[]));
+            |policy: &Policy| Arc::new(Compiled::new(policy.clone(), 1, Instant::MIN, None));
         let compiled: Vec<_> = policies.iter().map(compile).collect();
         Self(Table::new(compiled.iter()))
     }

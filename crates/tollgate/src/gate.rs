@@ -4,14 +4,15 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use arc_swap::ArcSwap;
-use tollgate_core::store::{Clock, Override, Refunded, StatsReading, Token};
+use tollgate_core::store::{Clock, Override, Refunded, StatsReading, StoreError, Token};
 use tollgate_core::{Decision, Instant, Intent};
 use tollgate_store_embedded::SystemClock;
 
 use crate::answer::Answer;
 use crate::compiled::Compiled;
 use crate::error::Error;
-use crate::limiter::{Limiter, Local};
+use crate::limiter::Limiter;
+use crate::local::Local;
 use crate::offenders::Watcher;
 use crate::policy::Policy;
 use crate::receipt;
@@ -47,12 +48,21 @@ pub(crate) struct Shared {
 #[derive(Debug, Default)]
 pub(crate) struct Live {
     pub(crate) policies: HashMap<String, Arc<Compiled>, foldhash::fast::RandomState>,
+    /// Stored policies that this version cannot read.
+    pub(crate) unreadable: HashMap<String, Unreadable>,
     pub(crate) routes: Table,
     pub(crate) overrides: Vec<Override>,
     pub(crate) tokens: Vec<Token>,
     /// No policy was ever stored, not even one since deleted.
     pub(crate) is_new: bool,
     pub(crate) epoch: u64,
+}
+
+#[derive(Debug)]
+pub(crate) struct Unreadable {
+    pub(crate) version: u64,
+    /// What its checks are answered with.
+    pub(crate) error: StoreError,
 }
 
 impl Tollgate {
@@ -97,7 +107,9 @@ impl Tollgate {
         let catalogue = store.catalogue().await?;
         let signer = Keyed::derive(&catalogue.secret, "receipt");
         let privacy = Keyed::derive(&catalogue.secret, "private attribute");
-        let live = ArcSwap::from_pointee(Live::from_catalogue(catalogue)?);
+        let live = Live::from_catalogue(catalogue, &Live::default(), &privacy);
+        let live = ArcSwap::from_pointee(live);
+        let local = Local::new(store.quiet());
         let shared = Shared {
             store,
             clock,
@@ -106,7 +118,7 @@ impl Tollgate {
             refreshes: Refreshes::default(),
             signer,
             privacy,
-            local: Local::default(),
+            local,
             watcher: Watcher::default(),
         };
         Ok(Self { shared: Arc::new(shared) })
@@ -141,8 +153,7 @@ impl Tollgate {
     ) -> Result<Decision, Error> {
         if !self.shared.store.is_shared() {
             let live = self.shared.live.load();
-            let found = live.policies.get(policy);
-            let compiled = found.ok_or_else(|| Error::NoSuchPolicy(policy.to_owned()))?;
+            let compiled = live.policy(policy)?;
             let mut decision = Decision::blank();
             if let Some(asked) = self.shared.ask_blocking(compiled, subject, cost, &mut decision) {
                 return asked.map(|()| decision);
@@ -160,14 +171,13 @@ impl Tollgate {
 
     /// Checks against a policy value that is stored nowhere. It counts under the policy's name.
     pub fn limiter(&self, policy: Policy) -> Limiter {
-        let compiled = Compiled::new(policy, 0, Instant::MIN, None, &[]);
+        let compiled = Compiled::new(policy, 0, Instant::MIN, None);
         Limiter::new(self.shared.clone(), Arc::new(compiled))
     }
 
     /// A stored policy as it is now.
     pub fn policy(&self, name: &str) -> Result<Arc<Compiled>, Error> {
-        let live = self.shared.live.load();
-        live.policies.get(name).cloned().ok_or_else(|| Error::NoSuchPolicy(name.to_owned()))
+        self.shared.live.load().policy(name).cloned()
     }
 
     /// The policy that answers for a request, by the most specific of all routes in force; `None`

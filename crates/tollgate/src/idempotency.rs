@@ -171,7 +171,7 @@ impl Shared {
         };
         match self.store.check_once(once.clone(), ask.to_owned(), body).await {
             Ok(Checked::Decided(Once::Fresh(decided))) => {
-                self.local.forget();
+                self.local.store_answered();
                 self.watcher.decided(policy, keys, &decided.decision);
                 let answer = Answer::new(policy.clone(), decided, keys, &self.signer);
                 Ok(Checked::Decided(OnceAnswer::Fresh(answer)))

@@ -25,7 +25,9 @@ pub mod fuzzing;
 mod gate;
 mod idempotency;
 mod limiter;
+mod local;
 mod offenders;
+mod overrides;
 mod policy;
 mod proxies;
 mod receipt;
@@ -48,14 +50,10 @@ pub use error::{BadSubject, Error};
 pub use gate::Tollgate;
 pub use idempotency::{IdempotencyKey, OnceAnswer};
 pub use limiter::Limiter;
-pub use offenders::{
-    Alert, AlertRule, AlertScope, OFFENDER_SLICE, OFFENDERS_KEPT, Offender, OffenderList,
-};
+pub use offenders::{Alert, AlertRule, AlertScope, OFFENDERS_KEPT, Offender, OffenderList};
 pub use policy::duration::parse_duration;
 pub use policy::fields::Fault;
-pub use policy::{
-    InvalidPolicy, MAX_LIMITS, MAX_NAME_BYTES, OnStoreError, Policy, policies_from_toml,
-};
+pub use policy::{InvalidPolicy, MAX_LIMITS, OnStoreError, Policy, policies_from_toml};
 pub use proxies::TrustedProxies;
 pub use routes::Matched;
 pub use slots::{MAX_EVENT_ID_CHARS, SlotWindow};

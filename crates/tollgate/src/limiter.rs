@@ -2,10 +2,8 @@
 
 use std::sync::Arc;
 
-use arc_swap::ArcSwapOption;
-use tollgate_core::store::{Ask, Checked};
+use tollgate_core::store::{Ask, Checked, StoreError};
 use tollgate_core::{Cost, Decision, Intent, Outcome, State, States, decide};
-use tollgate_store_embedded::Embedded;
 
 use crate::answer::{Answer, Degraded};
 use crate::compiled::{Claims, Compiled, Keys};
@@ -58,8 +56,8 @@ impl Limiter {
 
     /// A check without a runtime and without a receipt. In memory it never blocks; on a file it
     /// waits for the disk where `durability` says so, and where the disk is behind by 100 ms. On
-    /// PostgreSQL it waits for the answer, and only on a thread that no runtime runs on. Store
-    /// errors are returned as they are.
+    /// PostgreSQL it waits for the answer, and only on a thread that no runtime runs on. If
+    /// the store cannot answer, the policy's `on_store_error` says what then, as for [`Self::check`].
     pub fn check_blocking(&self, subject: Attributes<'_>, cost: u32) -> Result<Decision, Error> {
         // One place for the decision from here to the core, so that it is never copied.
         let mut answer = Ok(Decision::blank());
@@ -94,7 +92,10 @@ impl Shared {
         let ask = policy.ask(intent, cost, &claims);
         let answer = match self.store.check(&ask).await {
             Ok(Checked::Decided(decided)) => {
-                self.local.forget();
+                // A refusal may be one that was repeated from memory.
+                if decided.decision.allowed() {
+                    self.local.store_answered();
+                }
                 Answer::new(policy.clone(), decided, &keys, &self.signer)
             }
             Ok(Checked::Stale(epoch)) => return Ok(Checked::Stale(epoch)),
@@ -120,7 +121,11 @@ impl Shared {
         policy.write_keys(subject, &self.privacy, &mut keys)?;
         let mut claims = Claims::new();
         policy.write_claims(subject, &keys, &mut claims);
-        self.degrade(policy, &policy.ask(intent, cost, &claims), error)
+        let answer = self.degrade(policy, &policy.ask(intent, cost, &claims), error)?;
+        if intent == Intent::Spend {
+            self.watcher.decided(policy, &keys, &answer.decision);
+        }
+        Ok(answer)
     }
 
     /// `None`: this store cannot be asked without its runtime.
@@ -146,10 +151,32 @@ impl Shared {
                 self.store.check_blocking(&policy.ask(Intent::Spend, cost, &claims), decision)?
             }
         };
-        if asked.is_ok() && !decision.allowed() {
-            self.record_refusal(policy, subject, decision);
-        }
-        Some(asked.map_err(Error::from))
+        Some(match asked {
+            Ok(()) => {
+                if decision.allowed() {
+                    self.local.store_answered();
+                } else {
+                    self.record_refusal(policy, subject, decision);
+                }
+                Ok(())
+            }
+            Err(error) => self.decide_without_store(policy, subject, cost, error, decision),
+        })
+    }
+
+    #[cold]
+    fn decide_without_store(
+        &self,
+        policy: &Arc<Compiled>,
+        subject: Attributes<'_>,
+        cost: Cost,
+        error: StoreError,
+        decision: &mut Decision,
+    ) -> Result<(), Error> {
+        let (cost, error) = (cost.get(), error.into());
+        let answer = self.answer_without_store(policy, subject, cost, Intent::Spend, error)?;
+        *decision = answer.decision;
+        Ok(())
     }
 
     #[cold]
@@ -167,10 +194,11 @@ impl Shared {
         ask: &Ask<'_>,
         error: Error,
     ) -> Result<Answer, Error> {
+        self.local.store_failed();
         let (decision, degraded) = match policy.policy().on_store_error() {
             OnStoreError::Refuse => return Err(error),
             OnStoreError::Allow => (self.allow_uncounted(ask), Degraded::Allowed),
-            OnStoreError::Local => (self.local.check(ask, self)?, Degraded::Local),
+            OnStoreError::Local => (self.local.check(ask, &self.clock)?, Degraded::Local),
         };
         tracing::warn!(%error, policy = policy.policy().name(), ?degraded, "decided without the store");
         Ok(Answer { policy: policy.clone(), decision, receipt: None, degraded: Some(degraded) })
@@ -195,32 +223,5 @@ impl States for NoStates {
 
     fn get_or_insert_with(&mut self, _: usize, _: impl FnOnce() -> State) -> &mut State {
         unreachable!("a peek changes no state")
-    }
-}
-
-/// Counts of this instance while the store is away; gone when it is back.
-#[derive(Debug, Default)]
-pub(crate) struct Local(ArcSwapOption<Embedded>);
-
-impl Local {
-    fn check(&self, ask: &Ask<'_>, shared: &Shared) -> Result<Decision, Error> {
-        let store = match self.0.load_full() {
-            Some(store) => store,
-            None => {
-                let made = Arc::new(Embedded::memory(shared.clock.clone())?);
-                // Two callers may both make one: the first in its place wins.
-                let before = self.0.compare_and_swap(&None::<Arc<_>>, Some(made.clone()));
-                Arc::clone(before.as_ref().unwrap_or(&made))
-            }
-        };
-        let mut decision = Decision::blank();
-        store.check_blocking(ask, &mut decision)?;
-        Ok(decision)
-    }
-
-    pub(crate) fn forget(&self) {
-        if self.0.load().is_some() {
-            self.0.store(None);
-        }
     }
 }

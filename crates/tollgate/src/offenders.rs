@@ -30,7 +30,7 @@ use rules::{Alerts, RuleState};
 use sketch::Sketch;
 
 /// Refusals are added up in slices of this length, from the epoch.
-pub const OFFENDER_SLICE: Span = Span::from_secs(5 * 60);
+pub(crate) const OFFENDER_SLICE: Span = Span::from_secs(5 * 60);
 /// For so long they are kept.
 pub const OFFENDERS_KEPT: Span = Span::from_secs(24 * 3600);
 /// Subjects of one limit in one slice: a count is short of the truth by at most the limit's

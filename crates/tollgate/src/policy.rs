@@ -24,7 +24,7 @@ pub const MAX_LIMITS: usize = 16;
 /// A policy has at most this many routes.
 const MAX_ROUTES: usize = 256;
 /// Names of policies and limits are at most this long.
-pub const MAX_NAME_BYTES: usize = 128;
+pub(crate) const MAX_NAME_BYTES: usize = 128;
 
 /// A named set of limits, valid by construction.
 #[derive(Clone, PartialEq, Debug)]

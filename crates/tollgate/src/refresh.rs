@@ -99,10 +99,11 @@ impl Tollgate {
         self.reload_locked().await
     }
 
-    /// The policy of this name; if it is not known here, another instance may have just made it.
+    /// The policy of this name; if it is not known here, another instance may have just made it, or
+    /// made it readable.
     pub(crate) async fn find_policy(&self, name: &str) -> Result<Arc<Compiled>, Error> {
         match self.policy(name) {
-            Err(Error::NoSuchPolicy(_)) if self.shared.store.is_shared() => {
+            Err(Error::NoSuchPolicy(_) | Error::Store(_)) if self.shared.store.is_shared() => {
                 self.refresh().await?;
                 self.policy(name)
             }
@@ -134,7 +135,8 @@ impl Tollgate {
             };
             (policy, asked) = match self.in_time(started, again).await {
                 Ok(again) => again,
-                Err(error @ Error::Store(_)) => {
+                // Unless it is this policy that cannot be read now.
+                Err(error @ Error::Store(_)) if self.policy(name).is_ok() => {
                     return self.shared.answer_without_store(&policy, subject, cost, intent, error);
                 }
                 Err(error) => return Err(error),
@@ -161,6 +163,6 @@ impl Tollgate {
 }
 
 pub(crate) fn changing_too_fast() -> Error {
-    let message = "the policies change faster than they can be read";
+    let message = "the policies change faster than they can be read; ask again in a moment";
     StoreError::new(StoreErrorKind::Contended, message).into()
 }

@@ -180,7 +180,7 @@ impl Matched {
     }
 
     /// The route's parameters with what stands in their places.
-    pub fn params(&self) -> impl Iterator<Item = (&str, &str)> {
+    fn params(&self) -> impl Iterator<Item = (&str, &str)> {
         self.param_attributes()
             .map(|(attribute, value)| (&attribute[PARAMETER_PREFIX.len()..], value))
     }

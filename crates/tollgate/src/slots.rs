@@ -140,10 +140,11 @@ impl Tollgate {
         by: &str,
     ) -> Result<Arc<Compiled>, Error> {
         let _changing = self.shared.changing.lock().await;
-        if self.shared.store.is_shared() {
-            self.reload_locked().await?;
-        }
-        let before = self.policy(policy).ok();
+        self.reload_if_shared().await?;
+        let before = match self.policy(policy) {
+            Err(Error::NoSuchPolicy(_)) => None,
+            before => Some(before?),
+        };
         let (name, mut document) = match before.as_ref().map(|before| before.policy()) {
             None => (WINDOW, Map::new()),
             Some(before) => {
@@ -156,10 +157,7 @@ impl Tollgate {
         };
         document.insert("limits".into(), json!([{ "name": name, "max": max, "per": per }]));
         let changed = Policy::from_json(policy, Value::Object(document))?;
-        let document = changed.document().to_string();
-        self.shared.store.put_policy(policy.to_owned(), Some(document), by.to_owned()).await?;
-        self.reload_locked().await?;
-        self.policy(policy)
+        Ok(self.put_in_force(&changed, by).await?.policy)
     }
 
     /// Whether an event of this id can have a slot; if not, why.

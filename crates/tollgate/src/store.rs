@@ -15,6 +15,9 @@ use tollgate_store_postgres::{BadUrl, Postgres, Settings};
 
 use crate::error::Error;
 
+/// Much longer than a lane takes to connect again.
+const POSTGRES_QUIET: Duration = Duration::from_secs(10);
+
 /// Whatever applies decisions atomically.
 #[derive(Debug)]
 pub(crate) enum Store {
@@ -113,6 +116,15 @@ impl Store {
         match self {
             Self::Embedded(_) => None,
             Self::Postgres(store, _) => Some(store.deadline()),
+        }
+    }
+
+    /// How long there must be no error before an answer means that the store is back. A file
+    /// answers as a whole; of a database, one connection may be down while others answer.
+    pub(crate) fn quiet(&self) -> Duration {
+        match self {
+            Self::Embedded(_) => Duration::ZERO,
+            Self::Postgres(..) => POSTGRES_QUIET,
         }
     }
 

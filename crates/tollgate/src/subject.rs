@@ -32,17 +32,14 @@ impl<'a> Subject<'a> {
     }
 
     /// What a matched route says, as far as its policy looks at it: `route` is its pattern,
-    /// `method` the request's, and `param.NAME` what stands in the place of a parameter.
+    /// `method` the request's, and `param.NAME` what stands in the place of a parameter. What is
+    /// there already stays.
     pub fn add_route(&mut self, matched: &'a Matched, method: &'a str) {
         let policy = matched.policy().policy();
-        if policy.looks_at("route") {
-            self.add("route", matched.pattern());
-        }
-        if policy.looks_at("method") {
-            self.add("method", method);
-        }
-        for (attribute, value) in matched.param_attributes() {
-            if policy.looks_at(attribute) {
+        let own = [("route", matched.pattern()), ("method", method)];
+        for (attribute, value) in own.into_iter().chain(matched.param_attributes()) {
+            let is_there = self.0.iter().any(|(given, _)| given == attribute);
+            if !is_there && policy.looks_at(attribute) {
                 self.add(attribute, value);
             }
         }

@@ -91,7 +91,7 @@ impl TollgateLayer {
     }
 
     /// By the stored policy with the most specific route for each request. A request that no route
-    /// is for passes. Adds the attributes `route`, `method` and `param.NAME`. Routes are matched with
+    /// is for passes. Adds the attributes `route`, `method` and `param.NAME`, unless a key gave them. Routes are matched with
     /// the path as the layer sees it: a nested axum router has taken its prefix away.
     pub fn by_routes(gate: Tollgate) -> Self {
         Self::new(gate, Rule::Routes)

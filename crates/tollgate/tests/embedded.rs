@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 
-use tollgate::{Clock, Instant, Policy, Tollgate};
+use tollgate::{Clock, Instant, Policy, Span, Tollgate};
 
 #[derive(Debug)]
 struct Ticking(AtomicI64);
@@ -55,4 +55,43 @@ async fn the_largest_state_is_kept_in_the_file() {
     let limiter = gate.limiter(Policy::from_toml("p", &limit("3600ms")).expect("valid"));
     let again = limiter.peek(&[], 1).await.expect("it answers").decision.limits[0].standing.used;
     assert!((3_590..=3_602).contains(&used) && again.abs_diff(used) <= 3, "{used}, then {again}");
+}
+
+#[tokio::test]
+async fn a_blocking_check_without_a_store_is_as_the_policy_says_and_watched() {
+    let gate = Tollgate::open("memory:").await.expect("memory opens");
+    let policy = |on_store_error: &str| {
+        let limits = r#"limits = [{ name = "user", max = 2, per = "1d", by = ["user"] }]"#;
+        let toml = format!("on_store_error = {on_store_error:?}\n{limits}");
+        Policy::from_toml(on_store_error, &toml).expect("valid")
+    };
+    for on_store_error in ["refuse", "allow", "local"] {
+        gate.apply(&policy(on_store_error), "test").await.expect("applied");
+    }
+    assert!(gate.watch_refusals(Vec::new(), |_| {}));
+    gate.close();
+    for (on_store_error, expected) in [
+        ("refuse", [None, None, None]),
+        ("allow", [Some(true), Some(true), Some(true)]),
+        ("local", [Some(true), Some(true), Some(false)]),
+    ] {
+        for allowed in expected {
+            let asked = gate.check_blocking(on_store_error, &[("user", "ada")], 1);
+            assert_eq!(asked.ok().map(|decision| decision.allowed()), allowed, "{on_store_error}");
+        }
+    }
+    let list = gate.offenders(Span::from_secs(3600), 10).await.expect("a list");
+    let refused: Vec<_> =
+        list.offenders.iter().map(|one| (one.policy.as_str(), one.refused)).collect();
+    assert_eq!(refused, [("local", 1)], "what this instance refuses by itself counts too");
+}
+
+#[tokio::test]
+async fn an_override_is_answered_as_it_is_listed() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let gate = open(&folder).await;
+    let policy = r#"limits = [{ name = "user", max = 5, per = "60s", by = ["user"] }]"#;
+    gate.apply(&Policy::from_toml("p", policy).expect("valid"), "me").await.expect("applied");
+    let put = gate.put_override("p", "user", &[("user", "ada")], 9, "me").await.expect("taken");
+    assert_eq!(gate.overrides(), [put]);
 }

@@ -160,6 +160,23 @@ async fn routes_choose_the_policy_and_what_no_route_is_for_passes() {
 }
 
 #[tokio::test]
+async fn a_route_that_a_key_gave_stays() {
+    let gate = gate().await;
+    let all = json!({
+        "routes": ["/*"],
+        "limits": [{ "name": "l", "max": 1, "per": FOREVER, "by": ["route"] }],
+    });
+    gate.apply(&policy("all", &all), "test").await.expect("applied");
+    let layer = TollgateLayer::by_routes(gate)
+        .key(extension("route", |path: &MatchedPath| path.as_str().into()));
+    let app = app(layer);
+    for (path, status) in [("/users/1", 200), ("/users/2", 429), ("/other", 200)] {
+        let reply = send(&app, request(path, &[])).await;
+        assert_eq!(reply.status.as_u16(), status, "{path}: {}", reply.body);
+    }
+}
+
+#[tokio::test]
 async fn what_a_failed_request_spent_is_given_back() {
     let gate = gate().await;
     let limited = |layer: TollgateLayer| {

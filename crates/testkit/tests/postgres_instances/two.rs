@@ -4,7 +4,10 @@ use std::sync::Arc;
 
 use testkit::servers::Postgres;
 use testkit::{ManualClock, random};
-use tollgate::{Clock, Error, IdempotencyKey, OnceAnswer, Policy, Refunded, Scope, Span, Tollgate};
+use tollgate::{
+    Clock, Error, IdempotencyKey, OnceAnswer, Policy, Refunded, Scope, Span, StoreErrorKind,
+    Tollgate,
+};
 
 const POLICY: &str = "shared";
 const ADA: &[(&str, &str)] = &[("user", "ada")];
@@ -58,6 +61,32 @@ async fn a_policy_changed_on_one_instance_decides_the_very_next_check_on_the_oth
     b.apply(&limit(used + 1), "test").await.unwrap();
     assert!(a.check(POLICY, ADA, 1).await.unwrap().allowed());
     assert!(!a.check(POLICY, ADA, 1).await.unwrap().allowed());
+}
+
+/// As during an upgrade, where a newer instance knows more fields.
+#[tokio::test]
+async fn a_policy_that_only_a_newer_instance_can_read_fails_alone_until_it_is_mended() {
+    let Two { a, b, schema, .. } = two().await;
+    a.apply(&limit(10), "test").await.unwrap();
+    let limits = r#"limits = [{ name = "all", max = 1000, per = "1h" }]"#;
+    a.apply(&Policy::from_toml("other", limits).unwrap(), "test").await.unwrap();
+    assert_eq!((max_seen_by(&a).await, max_seen_by(&b).await), (10, 10));
+    let document = r#"{"colour":"red","limits":[{"name":"user","max":9,"per":"1h"}]}"#;
+    Postgres::shared().psql(&format!(
+        "insert into {schema}.policy_version values ('{POLICY}', 2, '{document}', 'newer', 0); \
+         update {schema}.gate set epoch = epoch + 1"
+    ));
+    for gate in [&a, &b] {
+        for _ in 0..2 {
+            let Err(Error::Store(error)) = gate.check(POLICY, ADA, 1).await else {
+                panic!("nobody knows what it says");
+            };
+            assert_eq!(error.kind(), StoreErrorKind::Corrupt, "{error}");
+            assert!(gate.check("other", &[], 1).await.unwrap().degraded.is_none());
+        }
+    }
+    b.apply(&limit(20), "test").await.unwrap();
+    assert_eq!(max_seen_by(&a).await, 20);
 }
 
 #[tokio::test]

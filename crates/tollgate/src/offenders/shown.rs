@@ -89,7 +89,7 @@ mod tests {
     fn shown(limit: &str, attributes: Attributes<'_>) -> String {
         let document = format!("limits = [{{ name = \"x\", max = 1, per = \"1h\", {limit} }}]");
         let policy = Policy::from_toml("p", &document).unwrap();
-        let compiled = Arc::new(Compiled::new(policy, 1, Instant::MIN, None, &[]));
+        let compiled = Arc::new(Compiled::new(policy, 1, Instant::MIN, None));
         let mut keys = Keys::new();
         let privacy = Keyed::derive(b"secret", "private attribute");
         compiled.write_keys(attributes, &privacy, &mut keys).unwrap();

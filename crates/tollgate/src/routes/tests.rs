@@ -15,7 +15,7 @@ fn table(policies: &[(&str, &[&str])]) -> Table {
                 "routes": routes, "limits": [{ "name": "x", "max": 1, "per": "1s" }]
             });
             let policy = Policy::from_json(name, document).unwrap();
-            Arc::new(Compiled::new(policy, 1, Instant::MIN, None, &[]))
+            Arc::new(Compiled::new(policy, 1, Instant::MIN, None))
         })
         .collect();
     Table::new(compiled.iter())
