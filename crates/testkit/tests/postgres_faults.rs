@@ -373,3 +373,20 @@ async fn a_closed_store_does_nothing_more() {
     let event = SlotAsk { event_id: "e".to_owned(), requested_at: None };
     is_closed(ground.gate.assign_slots("slots", vec![event]).await.unwrap_err());
 }
+
+/// The store has a thread of its own: nothing depends on the runtime that opened it.
+#[test]
+fn a_store_outlives_the_runtime_that_opened_it() {
+    let opener = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let ground = opener.block_on(async {
+        let ground = open(&Postgres::shared().url()).await;
+        apply_all(&ground).await;
+        ground
+    });
+    let check = || ground.gate.check_blocking("refuse", &[("user", "ada")], 1).unwrap();
+    assert_eq!(check().limits[0].standing.used, 1, "while nobody drives that runtime");
+    drop(opener);
+    assert_eq!(check().limits[0].standing.used, 2, "after it is gone");
+    let later = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    later.block_on(apply_all(&ground));
+}

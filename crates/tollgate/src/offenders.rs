@@ -150,7 +150,7 @@ impl Tollgate {
         };
         self.collect_refusals().await?;
         let offenders = match (&self.shared.store, &*watch.state.lock().await) {
-            (Store::Postgres(store, _), _) => merge::offenders(store, since, limit).await?,
+            (Store::Postgres(store), _) => merge::offenders(store, since, limit).await?,
             (Store::Embedded(_), State::Own { history, .. }) => {
                 let top = history.top(since, usize::try_from(limit).unwrap_or(usize::MAX));
                 top.into_iter().map(Offender::from).collect()
@@ -165,7 +165,7 @@ impl Tollgate {
         let Some(watch) = self.shared.watcher.0.get() else { return Ok(Vec::new()) };
         self.collect_refusals().await?;
         match (&self.shared.store, &*watch.state.lock().await) {
-            (Store::Postgres(store, _), _) => merge::alerts(store, before, limit).await,
+            (Store::Postgres(store), _) => merge::alerts(store, before, limit).await,
             (Store::Embedded(_), State::Own { alerts, .. }) => {
                 Ok(alerts.list(before, usize::try_from(limit).unwrap_or(usize::MAX)))
             }
@@ -195,7 +195,7 @@ impl Watch {
             }
             State::Shared { pending } => {
                 add_up(pending, taken);
-                let Store::Postgres(store, _) = &shared.store else { return Ok(Vec::new()) };
+                let Store::Postgres(store) = &shared.store else { return Ok(Vec::new()) };
                 let raised = merge::merge(store, pending, &self.rules, now).await?;
                 // Only now: if the store cannot be told, it is told the next time.
                 pending.clear();

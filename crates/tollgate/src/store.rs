@@ -22,8 +22,7 @@ const POSTGRES_QUIET: Duration = Duration::from_secs(10);
 #[derive(Debug)]
 pub(crate) enum Store {
     Embedded(Embedded),
-    /// With the runtime its lanes run on.
-    Postgres(Box<Postgres>, Handle),
+    Postgres(Box<Postgres>),
 }
 
 /// `memory:`, `sqlite:PATH` or `postgres://…`. Without a clock, each store has its own.
@@ -31,7 +30,7 @@ pub(crate) async fn open(url: &str, clock: Option<Arc<dyn Clock>>) -> Result<Sto
     if url.starts_with("postgres://") || url.starts_with("postgresql://") {
         let settings = Settings::parse(url).map_err(|BadUrl(why)| Error::BadStoreUrl(why))?;
         let store = Postgres::open(settings, clock).await?;
-        return Ok(Store::Postgres(Box::new(store), Handle::current()));
+        return Ok(Store::Postgres(Box::new(store)));
     }
     let clock = clock.unwrap_or_else(|| Arc::new(SystemClock));
     if url == "memory:" {
@@ -72,7 +71,7 @@ pub(crate) async fn open_in(
 ) -> Result<Store, Error> {
     let settings = Settings::parse(url).map_err(|BadUrl(why)| Error::BadStoreUrl(why))?;
     let store = Postgres::open_in(settings, world).await?;
-    Ok(Store::Postgres(Box::new(store), Handle::current()))
+    Ok(Store::Postgres(Box::new(store)))
 }
 
 /// A store's URL as it may be shown: without what only its owner may know.
@@ -100,7 +99,7 @@ macro_rules! each {
     ($store:expr, $one:ident => $call:expr) => {
         match $store {
             Store::Embedded($one) => $call,
-            Store::Postgres($one, _) => $call,
+            Store::Postgres($one) => $call,
         }
     };
 }
@@ -108,14 +107,14 @@ macro_rules! each {
 impl Store {
     /// Whether other instances may change what this one has read.
     pub(crate) fn is_shared(&self) -> bool {
-        matches!(self, Self::Postgres(..))
+        matches!(self, Self::Postgres(_))
     }
 
     /// By when every call is answered, if the store is not in this process.
     pub(crate) fn deadline(&self) -> Option<Duration> {
         match self {
             Self::Embedded(_) => None,
-            Self::Postgres(store, _) => Some(store.deadline()),
+            Self::Postgres(store) => Some(store.deadline()),
         }
     }
 
@@ -124,14 +123,14 @@ impl Store {
     pub(crate) fn quiet(&self) -> Duration {
         match self {
             Self::Embedded(_) => Duration::ZERO,
-            Self::Postgres(..) => POSTGRES_QUIET,
+            Self::Postgres(_) => POSTGRES_QUIET,
         }
     }
 
     pub(crate) async fn check(&self, ask: &Ask<'_>) -> Result<Checked<Decided>, StoreError> {
         match self {
             Self::Embedded(store) => store.check(ask).await.map(Checked::Decided),
-            Self::Postgres(store, _) => store.check(ask).await,
+            Self::Postgres(store) => store.check(ask).await,
         }
     }
 
@@ -144,7 +143,7 @@ impl Store {
     ) -> Option<Result<(), StoreError>> {
         match self {
             Self::Embedded(store) => Some(store.check_blocking(ask, decision)),
-            Self::Postgres(..) => None,
+            Self::Postgres(_) => None,
         }
     }
 
@@ -154,7 +153,7 @@ impl Store {
         future: impl Future<Output = Result<T, Error>>,
     ) -> Result<T, Error> {
         let runtime = match self {
-            Self::Postgres(_, runtime) if Handle::try_current().is_err() => runtime,
+            Self::Postgres(store) if Handle::try_current().is_err() => store.runtime(),
             _ => {
                 let message = "inside a runtime this store cannot be waited for: use check";
                 return Err(StoreError::new(StoreErrorKind::Unavailable, message).into());
@@ -171,7 +170,7 @@ impl Store {
     ) -> Result<Checked<Once<Decided>>, StoreError> {
         match self {
             Self::Embedded(store) => store.check_once(once, ask, body).await.map(Checked::Decided),
-            Self::Postgres(store, _) => store.check_once(once, ask, body).await,
+            Self::Postgres(store) => store.check_once(once, ask, body).await,
         }
     }
 
@@ -200,7 +199,7 @@ impl Store {
     pub(crate) async fn epoch(&self) -> Result<u64, StoreError> {
         match self {
             Self::Embedded(_) => Ok(0),
-            Self::Postgres(store, _) => store.epoch().await,
+            Self::Postgres(store) => store.epoch().await,
         }
     }
 
@@ -259,7 +258,7 @@ impl Store {
     ) -> Result<Checked<Vec<SlotAnswer>>, StoreError> {
         match self {
             Self::Embedded(store) => store.assign_slots(ask).await.map(Checked::Decided),
-            Self::Postgres(store, _) => store.assign_slots(ask).await,
+            Self::Postgres(store) => store.assign_slots(ask).await,
         }
     }
 
@@ -308,7 +307,7 @@ impl Store {
                 store.sweep();
                 Ok(())
             }
-            Self::Postgres(store, _) => store.sweep().await,
+            Self::Postgres(store) => store.sweep().await,
         }
     }
 
