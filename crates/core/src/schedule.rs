@@ -204,8 +204,8 @@ impl Schedule {
         }
     }
 
-    /// Now and then forgets what lies before all that was asked for in the last
-    /// [`TIDY_AFTER`] windows of time. `asked` is the first window that is about to be asked for.
+    /// Now and then forgets what lies before all that was asked for in the last ten thousand windows
+    /// of time. `asked` is the first window that is about to be asked for.
     pub fn tidy(&mut self, now: Instant, asked: i64) {
         let now = self.plan.index_of(now);
         self.asked_from = self.asked_from.min(asked).min(now);

@@ -89,7 +89,7 @@ pub(crate) async fn list(State(app): State<Arc<App>>) -> Json<PolicyList> {
 #[utoipa::path(get, path = "/admin/policies/{name}", tag = "policies",
     params(("name" = String, Path)),
     responses((status = 200, body = schema::PolicyInForce), schema::BadInput, schema::NotFound,
-        schema::NoAccess))]
+        schema::StoreDown, schema::NoAccess))]
 pub(crate) async fn get(
     State(app): State<Arc<App>>,
     Path(name): Path<String>,
