@@ -4,6 +4,7 @@
 //! `postgres://user@host/db?schema=limits&lanes=8&deadline=250ms`.
 
 use std::path::PathBuf;
+use std::thread::available_parallelism;
 use std::time::Duration;
 
 use tokio_postgres::config::SslMode;
@@ -115,7 +116,8 @@ impl Default for Ours {
         Self {
             schema: "tollgate".into(),
             // More than cores only wait for each other.
-            lanes: std::thread::available_parallelism().map_or(2, |cores| cores.get().min(4)),
+            // Larger batches cost less of everybody's time than more of them at once: see ARCHITECTURE.md.
+            lanes: available_parallelism().map_or(1, |cores| (cores.get() / 2).clamp(1, 4)),
             batch: 1024,
             queue: 16_384,
             deadline: Duration::from_millis(500),
