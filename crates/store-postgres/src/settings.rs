@@ -26,6 +26,8 @@ pub struct Settings {
     pub(crate) deadline: Duration,
     /// Whether refusals are repeated from memory for a moment.
     pub(crate) shield: bool,
+    /// A key that counts nothing any more stays so long: one that comes back soon is written in place.
+    pub(crate) keep_idle: Duration,
 }
 
 /// Whether the server must prove who it is.
@@ -62,7 +64,8 @@ impl Settings {
             // The parser's words name the parameter and never quote the URL.
             bad(format!("the PostgreSQL URL cannot be read: {}", Cause(&error)))
         })?;
-        let Ours { schema, lanes, batch, queue, deadline, shield, verify, authorities } = ours;
+        let Ours { schema, lanes, batch, queue, deadline, shield, keep_idle, verify, authorities } =
+            ours;
         if client.get_application_name().is_none() {
             client.application_name("tollgate");
         }
@@ -79,7 +82,7 @@ impl Settings {
         } else {
             Verify::No
         };
-        Ok(Self { client, verify, schema, lanes, batch, queue, deadline, shield })
+        Ok(Self { client, verify, schema, lanes, batch, queue, deadline, shield, keep_idle })
     }
 
     /// A statement written for the schema `tollgate`, in the schema that is set.
@@ -107,6 +110,7 @@ struct Ours {
     queue: usize,
     deadline: Duration,
     shield: bool,
+    keep_idle: Duration,
     verify: bool,
     authorities: Option<PathBuf>,
 }
@@ -115,13 +119,13 @@ impl Default for Ours {
     fn default() -> Self {
         Self {
             schema: "tollgate".into(),
-            // More than cores only wait for each other.
             // Larger batches cost less of everybody's time than more of them at once: see ARCHITECTURE.md.
             lanes: available_parallelism().map_or(1, |cores| (cores.get() / 2).clamp(1, 4)),
             batch: 1024,
             queue: 16_384,
             deadline: Duration::from_millis(500),
             shield: true,
+            keep_idle: Duration::from_secs(60),
             verify: false,
             authorities: None,
         }
@@ -137,7 +141,8 @@ impl Ours {
             "lanes" => self.lanes = count(name, value, 64)?,
             "batch" => self.batch = count(name, value, 65_536)?,
             "queue" => self.queue = count(name, value, 1 << 20)?,
-            "deadline" => self.deadline = milliseconds(value)?,
+            "deadline" => self.deadline = duration(name, value, 10, 60_000)?,
+            "keep_idle" => self.keep_idle = duration(name, value, 0, 3_600_000)?,
             "shield" => {
                 self.shield = match value {
                     "on" => true,
@@ -161,14 +166,16 @@ fn count(name: &str, value: &str, most: usize) -> Result<usize, BadUrl> {
     count.ok_or_else(|| bad(format!("{name} must be from 1 to {most}, not {value:?}")))
 }
 
-fn milliseconds(value: &str) -> Result<Duration, BadUrl> {
+/// From `least` to `most` milliseconds.
+fn duration(name: &str, value: &str, least: u64, most: u64) -> Result<Duration, BadUrl> {
     let (digits, scale) = match value.strip_suffix("ms") {
         Some(digits) => (digits, 1),
         None => (value.strip_suffix('s').unwrap_or(""), 1000),
     };
     let millis = digits.parse::<u64>().ok().and_then(|digits| digits.checked_mul(scale));
-    let millis = millis.filter(|millis| (10..=60_000).contains(millis));
-    let message = || bad(format!("deadline must be from 10ms to 60s, not {value:?}"));
+    let millis = millis.filter(|millis| (least..=most).contains(millis));
+    let message =
+        || bad(format!("{name} must be from {least}ms to {}s, not {value:?}", most / 1000));
     millis.map(Duration::from_millis).ok_or_else(message)
 }
 

@@ -62,7 +62,9 @@ pub(crate) async fn run(inner: Arc<Inner>) {
     let mut after = Vec::new();
     loop {
         tokio::time::sleep(if after.is_empty() { BETWEEN_WALKS } else { BETWEEN_STEPS }).await;
-        after = match inner.sweep_step(&mut client, &after).await {
+        let keep_idle = i64::try_from(inner.settings.keep_idle.as_micros()).unwrap_or(i64::MAX);
+        let idle_since = inner.time.now().as_micros().saturating_sub(keep_idle);
+        after = match inner.sweep_step(&mut client, &after, Some(idle_since)).await {
             Ok(Walk::After(key)) => key,
             Ok(Walk::Done | Walk::NotOurs) => Vec::new(),
             Err(error) => {
@@ -78,10 +80,11 @@ impl Postgres {
     /// Removes every key that is idle now, instead of in passing.
     pub async fn sweep(&self) -> Result<(), StoreError> {
         self.inner.still_open()?;
+        let by = self.inner.time.to_sweep_by();
         let mut client = None;
         let mut after = Vec::new();
         loop {
-            match self.inner.sweep_step(&mut client, &after).await? {
+            match self.inner.sweep_step(&mut client, &after, by).await? {
                 Walk::After(key) => after = key,
                 Walk::Done => return Ok(()),
                 Walk::NotOurs => tokio::time::sleep(BETWEEN_STEPS).await,
@@ -95,18 +98,20 @@ impl Inner {
         &self,
         client: &mut Option<Client>,
         after: &[u8],
+        by: Option<i64>,
     ) -> Result<Walk, StoreError> {
         let client = match client {
             Some(client) if !client.is_closed() => client,
             _ => client.insert(self.connector.connect(self.settings.deadline).await?),
         };
-        self.sweep_rows(client, after).await.map_err(|error| failed("sweeping failed", error))
+        self.sweep_rows(client, after, by).await.map_err(|error| failed("sweeping failed", error))
     }
 
     async fn sweep_rows(
         &self,
         client: &Client,
         after: &[u8],
+        by: Option<i64>,
     ) -> Result<Walk, tokio_postgres::Error> {
         let begin = format!(
             "begin isolation level read committed; {ABANDONED} \
@@ -122,11 +127,8 @@ impl Inner {
             client.batch_execute("rollback").await?;
             return Ok(Walk::NotOurs);
         }
-        let parameters: [(&(dyn ToSql + Sync), Type); 3] = [
-            (&after, Type::BYTEA),
-            (&ROWS_PER_STEP, Type::INT4),
-            (&self.time.to_sweep_by(), Type::INT8),
-        ];
+        let parameters: [(&(dyn ToSql + Sync), Type); 3] =
+            [(&after, Type::BYTEA), (&ROWS_PER_STEP, Type::INT4), (&by, Type::INT8)];
         let sql = "select last_key, swept_at from tollgate.sweep_step($1, $2, $3)";
         let rows = self.query(client, sql, &parameters).await?;
         let old: [(&(dyn ToSql + Sync), Type); 2] =

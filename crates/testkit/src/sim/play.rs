@@ -57,7 +57,7 @@ pub(super) async fn play(seed: u64) -> Played {
     let database = Database::new(seed, Weather::CALM);
     let shield = dice.one_in(2);
     let url = format!(
-        "postgres://sim@sim/sim?sslmode=disable&lanes={}&deadline={}ms&shield={}",
+        "postgres://sim@sim/sim?sslmode=disable&keep_idle=0s&lanes={}&deadline={}ms&shield={}",
         1 + dice.below(2),
         super::DEADLINE.as_millis(),
         if shield { "on" } else { "off" },

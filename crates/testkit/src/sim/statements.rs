@@ -297,8 +297,8 @@ impl Session {
     /// Mirrors `sweep_step`; all rows fit into one step.
     async fn sweep_step(&mut self, mut parameters: Parameters) -> Sql<Rows> {
         let database = self.database.clone();
-        let after = parameters.bytes();
-        let now = database.clock();
+        let (after, _rows, by) = (parameters.bytes(), parameters.int(), parameters.optional_int());
+        let now = by.unwrap_or_else(|| database.clock());
         pause(&database).await;
         let mut latest: Option<i64> = None;
         let keys: Vec<Key> = database.state().tables.counters.keys().cloned().collect();
