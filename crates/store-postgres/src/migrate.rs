@@ -24,55 +24,23 @@ struct Migration {
 
 const MIGRATIONS: &[Migration] = &[
     Migration {
-        version: 1,
-        name: "initial",
-        sql: include_str!("../migrations/V1__initial.sql"),
         breaking: true,
+        ..step(1, "initial", include_str!("../migrations/V1__initial.sql"))
     },
-    Migration { version: 2, name: "doors", sql: DOORS, breaking: false },
-    Migration {
-        version: 3,
-        name: "slots",
-        sql: include_str!("../migrations/V3__slots.sql"),
-        breaking: false,
-    },
-    Migration {
-        version: 4,
-        name: "write known",
-        sql: include_str!("../migrations/V4__write_known.sql"),
-        breaking: false,
-    },
-    Migration {
-        version: 5,
-        name: "offenders",
-        sql: include_str!("../migrations/V5__offenders.sql"),
-        breaking: false,
-    },
-    Migration {
-        version: 6,
-        name: "give slots",
-        sql: include_str!("../migrations/V6__give_slots.sql"),
-        breaking: false,
-    },
-    Migration {
-        version: 7,
-        name: "sweep floor",
-        sql: include_str!("../migrations/V7__sweep_floor.sql"),
-        breaking: false,
-    },
-    Migration {
-        version: 8,
-        name: "counted from",
-        sql: include_str!("../migrations/V8__counted_from.sql"),
-        breaking: false,
-    },
-    Migration {
-        version: 9,
-        name: "compare and write",
-        sql: include_str!("../migrations/V9__compare_and_write.sql"),
-        breaking: false,
-    },
+    step(2, "doors", DOORS),
+    step(3, "slots", include_str!("../migrations/V3__slots.sql")),
+    step(4, "write known", include_str!("../migrations/V4__write_known.sql")),
+    step(5, "offenders", include_str!("../migrations/V5__offenders.sql")),
+    step(6, "give slots", include_str!("../migrations/V6__give_slots.sql")),
+    step(7, "sweep floor", include_str!("../migrations/V7__sweep_floor.sql")),
+    step(8, "counted from", include_str!("../migrations/V8__counted_from.sql")),
+    step(9, "compare and write", include_str!("../migrations/V9__compare_and_write.sql")),
 ];
+
+/// One that older programs can live with.
+const fn step(version: i32, name: &'static str, sql: &'static str) -> Migration {
+    Migration { version, name, sql, breaking: false }
+}
 
 /// The SQL doors: functions that need no service.
 const DOORS: &str = include_str!("../migrations/V2__doors.sql");

@@ -173,3 +173,37 @@ async fn a_damaged_count_is_an_error_and_not_a_fresh_start() {
     assert_eq!(error.kind(), tollgate::StoreErrorKind::Corrupt);
     assert!(ground.allowed("bob").await);
 }
+
+/// By the database's own clock, and in passing: a key that is idle at once.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_idle_key_keeps_its_row_for_as_long_as_is_set() {
+    let postgres = Postgres::shared();
+    let policy = r#"limits = [{ name = "user", max = 1000000, per = "1s", by = ["user"], algorithm = "bucket" }]"#;
+    let policy = Policy::from_toml("p", policy).unwrap();
+    let mut grounds = Vec::new();
+    for keep_idle in ["0s", "60s"] {
+        let schema = random::name("s").replace('-', "_");
+        let url = format!("{}?schema={schema}&keep_idle={keep_idle}", postgres.url());
+        let gate = Tollgate::open(&url).await.unwrap();
+        gate.apply(&policy, "test").await.unwrap();
+        assert!(gate.check("p", &[("user", "ada")], 1).await.unwrap().allowed());
+        grounds.push((schema, gate));
+    }
+    let rows = |schema: &str| postgres.psql(&format!("select count(*) from {schema}.counter"));
+    let begun = std::time::Instant::now();
+    while rows(&grounds[0].0) != "0" {
+        assert!(begun.elapsed().as_secs() < 60, "nobody sweeps");
+        tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+    }
+    // A whole walk of the other one, and it swept at that: a count that is none goes with it.
+    let (schema, _gate) = &grounds[1];
+    postgres.psql(&format!(r"insert into {schema}.counter values ('\x00', '', 1)"));
+    while rows(schema) != "1" {
+        assert!(begun.elapsed().as_secs() < 60, "nobody sweeps there");
+        tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+    }
+    assert_eq!(
+        postgres.psql(&format!(r"select count(*) from {schema}.counter where key = '\x00'")),
+        "0"
+    );
+}

@@ -18,6 +18,8 @@ pub(crate) mod sink;
 pub(crate) use sink::Sink;
 
 pub(crate) const TENANT: &str = "acme";
+/// Behind all others in any order.
+const WITNESS: &str = "witness";
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
 pub(crate) struct Stage {
@@ -96,6 +98,25 @@ impl Stage {
     pub(crate) async fn until_count(&self, status: Status, wanted: usize) {
         until(&format!("{wanted} messages {status:?}"), async || {
             self.count(status).await >= wanted
+        })
+        .await;
+    }
+
+    /// Moves the clock to `at`, and comes back once somebody else who was due at that very instant
+    /// was served: so the relay has looked at it.
+    pub(crate) async fn look_at(&self, at: Instant) {
+        let key = AccountKey::new(WITNESS, "main");
+        put_tenant(&self.mail, WITNESS).await;
+        let mut account = NewAccount::new(key, "127.0.0.1", self.sink.plain);
+        account.use_tls = false;
+        self.mail.put_account(account).await.unwrap();
+        let id = format!("due at {}", at.as_micros());
+        let deferred_until = Some(at);
+        self.add(vec![NewMessage { tenant_id: WITNESS.into(), deferred_until, ..message(&id) }])
+            .await;
+        self.clock.set(at);
+        until("the witness", async || {
+            self.mail.message(WITNESS, &id).await.unwrap().status == Status::Sent
         })
         .await;
     }
