@@ -80,11 +80,7 @@ async fn carried_through<T: Send + 'static>(
 ) -> Result<T, Problem> {
     tokio::spawn(work).await.map_err(|error| {
         tracing::error!(%error, "a change did not finish");
-        Problem::new(
-            StatusCode::INTERNAL_SERVER_ERROR,
-            "urn:tollgate:internal",
-            "the change did not finish",
-        )
+        Problem::internal("the change did not finish")
     })
 }
 

@@ -63,11 +63,7 @@ pub(crate) fn record(headers: &HeaderMap, body: Vec<u8>) -> Vec<u8> {
 pub(crate) fn replay(record: &[u8]) -> Result<Response<Full<Bytes>>, Problem> {
     let recorded: Recorded = serde_json::from_slice(record).map_err(|error| {
         tracing::error!(%error, "a recorded answer cannot be read");
-        Problem::new(
-            StatusCode::INTERNAL_SERVER_ERROR,
-            "urn:tollgate:internal",
-            "the recorded answer cannot be read; it was made by another version",
-        )
+        Problem::internal("the recorded answer cannot be read; it was made by another version")
     })?;
     let mut headers = HeaderMap::new();
     for (name, value) in &recorded.headers {

@@ -26,6 +26,7 @@ mod serve;
 mod stall;
 mod state;
 mod strict;
+mod threads;
 mod tls;
 mod wire;
 

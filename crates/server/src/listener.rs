@@ -1,6 +1,7 @@
 //! Accepts connections and answers requests: bounded in number, size and time.
 //!
-//! Checks and what proxies ask go straight to their handlers; everything else goes through the router.
+//! Checks and what proxies ask go straight to their handlers, on the thread that holds the connection; everything else
+//! goes through the router, on the runtime that `serve` was called in.
 
 use std::convert::Infallible;
 use std::net::{IpAddr, SocketAddr};
@@ -11,6 +12,7 @@ use std::time::Duration;
 use axum::Router;
 use axum::body::{Body, Bytes};
 use axum::http::{HeaderValue, Method, Request, Response, StatusCode, header};
+use axum::response::IntoResponse as _;
 use http_body_util::{Either, Full};
 use hyper::body::{Body as _, Incoming};
 use hyper::service::service_fn;
@@ -18,7 +20,9 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::graceful::{GracefulShutdown, Watcher};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
+use tokio::runtime::Handle;
 use tokio::sync::{Semaphore, watch};
+use tokio::task::JoinSet;
 use tower::ServiceExt;
 
 use crate::body::{drain, lend};
@@ -27,6 +31,7 @@ use crate::problem::Problem;
 use crate::request_id::{RequestId, X_REQUEST_ID};
 use crate::stall::Impatient;
 use crate::state::App;
+use crate::threads::Threads;
 use crate::tls::Tls;
 
 /// A request's head may take this many bytes and lines.
@@ -54,33 +59,32 @@ pub(crate) async fn serve(
     listener: TcpListener,
     app: Arc<App>,
     limits: ListenerLimits,
+    mut threads: Threads,
     tls: Option<Arc<Tls>>,
     stop: impl Future<Output = ()>,
 ) {
-    let router = crate::http::router(app.clone());
+    let router = Elsewhere { router: crate::http::router(app.clone()), runtime: Handle::current() };
     let (running, stopping) = watch::channel(());
     let last_call = Arc::new(AtomicBool::new(false));
     let places = Arc::new(Semaphore::new(limits.max_connections));
     let graceful = GracefulShutdown::new();
     let mut stop = std::pin::pin!(stop);
-    let let_in = |place, (stream, peer): (TcpStream, SocketAddr)| {
+    let mut let_in = |place, (stream, peer): (TcpStream, SocketAddr)| {
         let _ = stream.set_nodelay(true);
-        let connection = Connection {
+        let client = Client {
             app: app.clone(),
             router: router.clone(),
-            peer: peer.ip(),
-            limits,
+            address: peer.ip(),
             last_call: last_call.clone(),
-            watcher: graceful.watcher(),
         };
-        let (tls, stopping) = (tls.clone(), stopping.clone());
-        tokio::spawn(async move {
+        let (tls, stopping, watcher) = (tls.clone(), stopping.clone(), graceful.watcher());
+        threads.hand_over(stream, move |stream| async move {
             match tls {
-                None => connection.answer(stream).await,
+                None => client.serve(stream, limits, watcher).await,
                 Some(tls) => {
                     if let Some(stream) = secured(&tls, stream, limits.header_time, stopping).await
                     {
-                        connection.answer(stream).await;
+                        client.serve(stream, limits, watcher).await;
                     }
                 }
             }
@@ -155,29 +159,25 @@ async fn secured(
     None
 }
 
-/// What answers the requests of one client.
-struct Connection {
+/// What answers the requests of one client. They share it, and its counter of users with no other core.
+struct Client {
     app: Arc<App>,
-    router: Router,
-    peer: IpAddr,
-    limits: ListenerLimits,
+    router: Elsewhere,
+    address: IpAddr,
     last_call: Arc<AtomicBool>,
-    watcher: Watcher,
 }
 
-impl Connection {
-    async fn answer(self, stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static) {
-        let Self { app, router, peer, limits, last_call, watcher } = self;
+impl Client {
+    async fn serve(
+        self,
+        stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
+        limits: ListenerLimits,
+        watcher: Watcher,
+    ) {
+        let client = Arc::new(self);
         let service = service_fn(move |request| {
-            let (app, router, last_call) = (app.clone(), router.clone(), last_call.clone());
-            async move {
-                let mut response = respond(app, router, peer, request).await;
-                if last_call.load(Ordering::Relaxed) {
-                    let close = HeaderValue::from_static("close");
-                    response.headers_mut().insert(header::CONNECTION, close);
-                }
-                Ok::<_, Infallible>(response)
-            }
+            let client = client.clone();
+            async move { Ok::<_, Infallible>(client.answer(request).await) }
         });
         let connection = hyper::server::conn::http1::Builder::new()
             .timer(TokioTimer::new())
@@ -189,49 +189,57 @@ impl Connection {
             tracing::debug!(%error, "a connection ended early");
         }
     }
-}
 
-pub(crate) type Answer = Response<Either<Full<Bytes>, Body>>;
-
-async fn respond(
-    app: Arc<App>,
-    router: Router,
-    peer: IpAddr,
-    mut request: Request<Incoming>,
-) -> Answer {
-    let request_id = RequestId::of(request.headers());
-    let mut response = if request.headers().get_all(header::HOST).iter().nth(1).is_some() {
-        // Whoever stands before us may have gone by the other one.
-        let body = request.into_body();
-        if !body.is_end_stream() {
-            drain(body).await;
+    async fn answer(&self, request: Request<Incoming>) -> Answer {
+        let request_id = RequestId::of(request.headers());
+        let is_for = |path: &str| request.uri().path() == path;
+        let mut response = if request.headers().get_all(header::HOST).iter().nth(1).is_some() {
+            two_hosts(request, &request_id).await
+        } else if *request.method() == Method::POST
+            && request.uri().path_and_query().is_some_and(|it| it.as_str() == CHECK_PATH)
+        {
+            self.answer_check(request, &request_id).await
+        } else if is_for(GATE_PATH) {
+            self.answer_gate(request, &request_id).await
+        } else {
+            self.answer_elsewhere(request, &request_id).await
+        };
+        response.headers_mut().insert(X_REQUEST_ID, request_id.into_header());
+        if self.last_call.load(Ordering::Relaxed) {
+            response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
         }
-        let detail = "this request has two Host headers; send one";
-        Problem::bad_field("Host", detail).render(&request_id).map(Either::Left)
-    } else if *request.method() == Method::POST
-        && request.uri().path_and_query().is_some_and(|it| it.as_str() == CHECK_PATH)
-    {
+        response
+    }
+
+    async fn answer_check(&self, request: Request<Incoming>, request_id: &RequestId) -> Answer {
         let (parts, mut body) = request.into_parts();
-        let answer = answer_check(&app, &parts.headers, &mut body, &request_id).await;
+        let answer = answer_check(&self.app, &parts.headers, &mut body, request_id).await;
         let is_refused = answer.is_err();
-        let answer = answer.unwrap_or_else(|problem| problem.render(&request_id));
+        let answer = answer.unwrap_or_else(|problem| problem.render(request_id));
         if is_refused && !is_late(&answer) && !body.is_end_stream() {
             drain(body).await;
         }
         answer.map(Either::Left)
-    } else if request.uri().path() == GATE_PATH {
+    }
+
+    async fn answer_gate(&self, request: Request<Incoming>, request_id: &RequestId) -> Answer {
         let (parts, body) = request.into_parts();
-        let answer = answer_gate(&app, &parts, peer, &request_id).await;
+        let answer = answer_gate(&self.app, &parts, self.address, request_id).await;
         if !body.is_end_stream() {
             drain(body).await;
         }
-        answer.unwrap_or_else(|problem| problem.render(&request_id)).map(Either::Left)
-    } else {
+        answer.unwrap_or_else(|problem| problem.render(request_id)).map(Either::Left)
+    }
+
+    async fn answer_elsewhere(
+        &self,
+        mut request: Request<Incoming>,
+        request_id: &RequestId,
+    ) -> Answer {
         request.extensions_mut().insert(request_id.clone());
         let (parts, body) = request.into_parts();
         let (lent, returned) = lend(body);
-        let response = router.oneshot(Request::from_parts(parts, Body::new(lent))).await;
-        let response = response.unwrap_or_else(|never| match never {});
+        let response = self.router.answer(Request::from_parts(parts, Body::new(lent))).await;
         // Who is refused before the body was read still has to see why.
         if let Ok(rest) = returned.await
             && !is_late(&response)
@@ -239,10 +247,43 @@ async fn respond(
         {
             drain(rest).await;
         }
-        render_problem(response, &request_id)
-    };
-    response.headers_mut().insert(X_REQUEST_ID, request_id.into_header());
-    response
+        render_problem(response, request_id)
+    }
+}
+
+pub(crate) type Answer = Response<Either<Full<Bytes>, Body>>;
+
+/// Whoever stands before us may have gone by the other one.
+async fn two_hosts(request: Request<Incoming>, request_id: &RequestId) -> Answer {
+    let body = request.into_body();
+    if !body.is_end_stream() {
+        drain(body).await;
+    }
+    let detail = "this request has two Host headers; send one";
+    Problem::bad_field("Host", detail).render(request_id).map(Either::Left)
+}
+
+/// The router, for what may take its time: run where no check waits behind it.
+#[derive(Clone)]
+struct Elsewhere {
+    router: Router,
+    runtime: Handle,
+}
+
+impl Elsewhere {
+    /// Ends with its caller, if that goes away.
+    async fn answer(&self, request: Request<Body>) -> Response<Body> {
+        let mut answering = JoinSet::new();
+        answering.spawn_on(self.router.clone().oneshot(request), &self.runtime);
+        match answering.join_next().await {
+            Some(Ok(Ok(response))) => response,
+            Some(Err(error)) => {
+                tracing::error!(%error, "a request was not answered");
+                Problem::internal("this request could not be answered").into_response()
+            }
+            None => unreachable!("one was just spawned"),
+        }
+    }
 }
 
 /// Whoever was too slow with its body has had its time: nobody waits for the rest.

@@ -54,6 +54,11 @@ impl Problem {
         Self::new(StatusCode::NOT_FOUND, "urn:tollgate:not-found", detail)
     }
 
+    /// 500: no fault of the caller's.
+    pub(crate) fn internal(detail: impl Into<String>) -> Self {
+        Self::new(StatusCode::INTERNAL_SERVER_ERROR, "urn:tollgate:internal", detail)
+    }
+
     pub(crate) fn field(self, field: impl Into<String>) -> Self {
         self.member("field", shortened(field.into(), MAX_FIELD_CHARS))
     }
@@ -147,7 +152,7 @@ impl From<Error> for Problem {
             }
             other => {
                 tracing::error!(error = %other, "unexpected error");
-                Self::new(StatusCode::INTERNAL_SERVER_ERROR, "urn:tollgate:internal", detail)
+                Self::internal(detail)
             }
         }
     }

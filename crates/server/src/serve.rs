@@ -18,6 +18,7 @@ use crate::listener::{self, ListenerLimits};
 use crate::metrics::Metrics;
 use crate::open_files;
 use crate::state::App;
+use crate::threads::Threads;
 use crate::tls::{Tls, TlsFiles};
 
 /// Arguments of `serve`; they go before the file.
@@ -132,8 +133,11 @@ async fn serve(
         header_time: config.server.header_timeout.0,
         shutdown_time: config.server.shutdown_timeout.0,
     };
+    let threads = Threads::start().map_err(|error| {
+        Failure::unreachable(format!("the threads for connections did not start: {error}"))
+    })?;
     let relay = mail.start();
-    listener::serve(listener, app, limits, tls, told).await;
+    listener::serve(listener, app, limits, threads, tls, told).await;
     watching.stop().await;
     // Messages that are being sent at this moment end first: what came of them is worth knowing.
     // Whoever is told to stop again does not wait for them.

@@ -88,11 +88,7 @@ impl App {
             MailError::Store(error) => self.failed(Error::Store(error)),
             other => {
                 tracing::error!(error = %other, "unexpected error of the mail relay");
-                Problem::new(
-                    StatusCode::INTERNAL_SERVER_ERROR,
-                    "urn:tollgate:internal",
-                    other.to_string(),
-                )
+                Problem::internal(other.to_string())
             }
         }
     }

@@ -194,7 +194,7 @@ impl App {
             SendError::Store(error) => self.failed(Error::Store(error)),
             other => {
                 tracing::error!(error = %other, "unexpected error of the mail relay");
-                Problem::new(StatusCode::INTERNAL_SERVER_ERROR, "urn:tollgate:internal", detail)
+                Problem::internal(detail)
             }
         }
     }
