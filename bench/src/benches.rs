@@ -29,7 +29,7 @@ pub(crate) const ALL: &[Bench] = &[
     Bench { name: "inprocess", what: "ns per check, beside governor and limitador", minutes: [1.5, 0.5], run: |pace, _| inprocess::run(pace) },
     Bench { name: "memory", what: "bytes per key", minutes: [0.3, 0.1], run: |pace, _| memory::run(pace) },
     Bench { name: "start", what: "from spawn to ready, empty and with keys on disk", minutes: [0.5, 0.2], run: |pace, _| start::run(pace) },
-    Bench { name: "http", what: "requests/s, beside an echo, throttlecrab, limitador and Redis", minutes: [4.0, 1.0], run: |pace, _| http::run(pace) },
+    Bench { name: "http", what: "requests/s, beside an echo, throttlecrab, limitador and Redis", minutes: [7.5, 1.2], run: |pace, _| http::run(pace) },
     Bench { name: "edge", what: "the tower layer, and /gate", minutes: [1.0, 0.3], run: |pace, _| edge::run(pace) },
     Bench { name: "offenders", what: "what recording refusals costs", minutes: [6.0, 3.5], run: |pace, _| offenders::run(pace) },
     Bench { name: "package", what: "size of the npm package", minutes: [0.2, 0.2], run: |pace, _| package::run(pace) },

@@ -119,7 +119,7 @@ fn page(results: &Results) -> String {
     text
 }
 
-/// Machine and versions of the newest run; the sections say where they differ.
+/// Machine and versions of the newest run; each section says which commit it measured.
 fn provenance(results: &Results) -> String {
     let Some(newest) = results.0.values().max_by(|a, b| a.date.cmp(&b.date)) else {
         return "Nothing was measured yet.\n".into();
@@ -131,10 +131,7 @@ fn provenance(results: &Results) -> String {
         .into_iter()
         .flatten()
         .filter_map(|(name, version)| Some((name, version.as_str()?)))
-        .map(|(name, version)| match version.starts_with(name.as_str()) {
-            true => version.to_owned(),
-            false => format!("{name} {version}"),
-        })
+        .map(|(name, version)| format!("{name} {version}"))
         .collect();
     let _ = writeln!(text, "Versions: {}.", versions.join(", "));
     text
@@ -194,6 +191,9 @@ fn section(name: &str, document: &Document) -> String {
     let mut text = format!("\n## {}\n\n", document.title);
     let quick = if document.quick { "--quick " } else { "" };
     let _ = write!(text, "`bench -- {quick}{name}`, {}", document.date);
+    if let Some(commit) = document.versions["commit"].as_str() {
+        let _ = write!(text, ", commit {commit}");
+    }
     let _ = match &document.failed {
         Some(reason) => writeln!(text, ". Missing: {reason}"),
         None => writeln!(
@@ -212,7 +212,11 @@ fn section(name: &str, document: &Document) -> String {
         let _ = writeln!(text, "{note}\n");
     }
     for table in &document.tables {
-        let _ = writeln!(text, "### {}\n\n{}", table.heading, table.markdown());
+        let _ = writeln!(text, "### {}\n", table.heading);
+        if let Some(run) = &table.kept_from {
+            let _ = writeln!(text, "From an earlier run: {run}.\n");
+        }
+        let _ = writeln!(text, "{}", table.markdown());
     }
     let mut hows: Vec<&str> =
         targets::all().filter(|target| target.bench() == name).map(|target| target.how).collect();

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use anyhow::Result;
-use serde_json::{Value, json};
+use serde_json::json;
 
 use crate::Pace;
 use crate::http_client::send;
@@ -19,8 +19,7 @@ use crate::statistics::{median, number, ratio};
 use crate::wrk::{self, Expected, Load};
 
 const MANY_KEYS: usize = 10_000;
-const ECHO_ONE: &str = "axum echo, size of 1 limit";
-const ECHO_THREE: &str = "axum echo, size of 3 limits";
+const ECHO: &str = "axum echo, as long as ours";
 const THROTTLECRAB: &str = "throttlecrab-server";
 const LIMITADOR: &str = "limitador behind axum";
 
@@ -41,12 +40,39 @@ const POLICY_THREE: &str = r#"{"limits":[
   {"name":"ip","max":1000000000,"per":"60s","algorithm":"sliding","by":["ip"]},
   {"name":"email","max":1000000000,"per":"1h","algorithm":"sliding","by":["email"]}]}"#;
 
+/// What is asked of everybody: one limit or three, one key or many.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct Task {
+    limits: usize,
+    keys: usize,
+}
+
+const TASKS: [Task; 4] = [
+    Task { limits: 1, keys: 1 },
+    Task { limits: 1, keys: MANY_KEYS },
+    Task { limits: 3, keys: 1 },
+    Task { limits: 3, keys: MANY_KEYS },
+];
+
+impl Task {
+    fn heading(self) -> String {
+        let limits = if self.limits == 1 { "1 limit" } else { "3 limits" };
+        let keys = if self.keys == 1 { "a hot key" } else { "10,000 keys" };
+        format!("{limits}, {keys}")
+    }
+
+    fn is_one(self) -> bool {
+        self.limits == 1
+    }
+
+    fn check(self) -> &'static str {
+        if self.is_one() { CHECK_ONE } else { CHECK_THREE }
+    }
+}
+
 struct Contender {
     name: String,
     way: Way,
-    keys: usize,
-    /// The echo with an answer of the same size.
-    echo: &'static str,
 }
 
 enum Way {
@@ -55,138 +81,153 @@ enum Way {
 }
 
 impl Contender {
-    fn run(&self, wrk: &Path, pace: Pace) -> Result<Outcome> {
+    fn http(
+        name: &str,
+        server: &Server,
+        path: &'static str,
+        body: &'static str,
+        task: Task,
+    ) -> Self {
+        let (port, connections, headers) = (server.port, wrk::CONNECTIONS, "");
+        let (keys, expected) = (task.keys, Expected::Allowed);
+        let load = Load { port, path, body, headers, keys, connections, expected };
+        Self { name: name.to_owned(), way: Way::Http(load) }
+    }
+
+    fn run(&self, wrk: &Path, task: Task, pace: Pace) -> Result<Outcome> {
         match &self.way {
             Way::Http(load) => wrk::run(wrk, load, pace.http_slice),
             Way::Redis(redis) => {
-                let checks = Checks { keys: self.keys, expected: Expected::Allowed };
+                let checks = Checks { keys: task.keys, expected: Expected::Allowed };
                 redis.run(checks, wrk::CONNECTIONS, pace.http_slice)
             }
         }
     }
 }
 
+/// By contender.
+type Rounds = BTreeMap<String, Vec<Outcome>>;
+
 pub(crate) fn run(pace: Pace) -> Result<()> {
     let mut report = Report::new("http", "HTTP", pace)?;
     report.note(format!(
-        "POST, medians of {} interleaved rounds of {} s each: `wrk -t{} -c{}` on the same cores.\n\
+        "POST, medians of {} rounds of {} s each, everybody in turn within a task and each time from \
+         another one on: `wrk -t{} -c{}` on the same cores.\n\
          limitador: its library behind the echo's stack, since limitador-server is not on crates.io. \
-         Redis: 1 limit, a script by EVALSHA over as many connections, durable as it says.",
-        HTTP_ROUNDS,
+         Redis: a script by EVALSHA over as many connections, durable as it says.",
+        pace.rounds,
         pace.http_slice.as_secs(),
         wrk::THREADS,
         wrk::CONNECTIONS
     ));
     let folder = tempfile::tempdir()?;
-    let (servers, mut contenders, mut missing) = start_all(folder.path())?;
-    match peers::redis().and_then(|program| with_redis(&program)) {
-        Ok(with_redis) => contenders.extend(with_redis),
-        Err(error) => missing.push(format!("Redis: {error:#}")),
-    }
-    let rounds = measure(&contenders, pace)?;
-    drop(servers);
-    report.table(table(&contenders, &rounds, &missing));
-    hold_against_targets(&mut report, &rounds);
-    let figures = json!({
-        "rounds": rounds.iter().map(|(name, rounds)| json!({ "contender": name, "rounds": rounds }))
-            .collect::<Vec<Value>>(),
-        "missing": missing,
-    });
-    report.finish(figures)
-}
-
-const HTTP_ROUNDS: usize = 3;
-type Rounds = BTreeMap<String, Vec<Outcome>>;
-
-/// Every server, running; what is sent to each; and why a peer is not among them.
-fn start_all(folder: &Path) -> Result<(Vec<Server>, Vec<Contender>, Vec<String>)> {
-    let program = peers::tollgate()?;
-    let mut servers = Vec::new();
-    let mut contenders = Vec::new();
-    let mut missing = Vec::new();
-    let mut add = |server: &Server, what: &str, path, body, keys, echo| {
-        let (port, connections) = (server.port, wrk::CONNECTIONS);
-        let expected = Expected::Allowed;
-        let load = Load { port, path, body, headers: "", keys, connections, expected };
-        let name = format!("{what}, {}", keys_in_words(keys));
-        contenders.push(Contender { name, way: Way::Http(load), keys, echo });
-    };
-    let mut paddings = [0, 0];
-    for (store, url) in [
-        ("memory", "memory:".to_owned()),
-        ("sqlite", format!("sqlite:{}", folder.join("bench.db").display())),
-    ] {
-        let server = Server::tollgate(&program, &url)?;
-        send("PUT", server.port, "/admin/policies/one", POLICY_ONE)?;
-        send("PUT", server.port, "/admin/policies/three", POLICY_THREE)?;
-        for (position, (limits, body, echo)) in
-            [("1 limit", CHECK_ONE, ECHO_ONE), ("3 limits", CHECK_THREE, ECHO_THREE)]
-                .into_iter()
-                .enumerate()
-        {
-            let example = body.replace("KEY", "00000001").replace("IP", "0.1");
-            let answer = send("POST", server.port, CHECK_PATH, &example)?;
-            paddings[position] = answer.len().saturating_sub(example.len() + ECHO_BYTES);
-            for keys in [1, MANY_KEYS] {
-                let what = format!("tollgate {store}, {limits}");
-                add(&server, &what, CHECK_PATH, body, keys, echo);
-            }
-        }
-        servers.push(server);
-    }
-    for (echo, body, padding) in
-        [(ECHO_ONE, CHECK_ONE, paddings[0]), (ECHO_THREE, CHECK_THREE, paddings[1])]
-    {
-        let server = Server::own(&["serve-echo", &padding.to_string()])?;
-        add(&server, echo, CHECK_PATH, body, MANY_KEYS, echo);
-        servers.push(server);
-    }
-    match peers::throttlecrab().and_then(|program| Server::throttlecrab(&program)) {
-        Ok(server) => {
-            for keys in [1, MANY_KEYS] {
-                add(&server, THROTTLECRAB, "/throttle", THROTTLE, keys, ECHO_ONE);
-            }
-            servers.push(server);
-        }
-        Err(error) => missing.push(format!("{THROTTLECRAB}: {error:#}")),
-    }
-    let server = Server::own(&["serve-limitador"])?;
-    for (limits, body, echo) in
-        [("1 limit", REPORT_ONE, ECHO_ONE), ("3 limits", REPORT_THREE, ECHO_THREE)]
-    {
-        let what = format!("{LIMITADOR}, {limits}");
-        add(&server, &what, "/check_and_report", body, MANY_KEYS, echo);
-    }
-    servers.push(server);
-    Ok((servers, contenders, missing))
-}
-
-/// Two servers that differ in when they flush.
-fn with_redis(program: &Path) -> Result<Vec<Contender>> {
-    let mut contenders = Vec::new();
-    for fsync in FSYNCS {
-        let redis = Arc::new(Redis::start(program, fsync)?);
-        for keys in [1, MANY_KEYS] {
-            let name = format!("{}, {}", redis::name_of(fsync), keys_in_words(keys));
-            let way = Way::Redis(redis.clone());
-            contenders.push(Contender { name, way, keys, echo: ECHO_ONE });
-        }
-    }
-    Ok(contenders)
-}
-
-fn keys_in_words(keys: usize) -> &'static str {
-    if keys == 1 { "hot" } else { "10k keys" }
-}
-
-fn measure(contenders: &[Contender], pace: Pace) -> Result<Rounds> {
+    let servers = Servers::start(folder.path())?;
     let wrk = peers::wrk()?;
+    let mut figures = Vec::new();
+    for task in TASKS {
+        let contenders = servers.contenders(task);
+        let rounds = measure(&wrk, task, &contenders, pace)?;
+        report.table(table(task, &contenders, &rounds));
+        hold_against_targets(&mut report, task, &rounds);
+        figures.extend(rounds.iter().map(
+            |(name, rounds)| json!({ "task": task.heading(), "contender": name, "rounds": rounds }),
+        ));
+    }
+    for reason in &servers.missing {
+        report.note(format!("Not measured: {reason}"));
+    }
+    report.finish(json!({ "rounds": figures, "missing": servers.missing }))
+}
+
+/// Everybody, running.
+struct Servers {
+    /// By the name of the store.
+    tollgate: Vec<(&'static str, Server)>,
+    /// With answers of the size of ours: for one limit, for three.
+    echoes: [Server; 2],
+    limitador: Server,
+    throttlecrab: Option<Server>,
+    redis: Vec<(&'static str, Arc<Redis>)>,
+    /// Why a peer is not among them.
+    missing: Vec<String>,
+}
+
+impl Servers {
+    fn start(folder: &Path) -> Result<Self> {
+        let program = peers::tollgate()?;
+        let mut tollgate = Vec::new();
+        let file = format!("sqlite:{}", folder.join("bench.db").display());
+        for (store, url) in [("memory", "memory:"), ("sqlite", &file)] {
+            let server = Server::tollgate(&program, url)?;
+            send("PUT", server.port, "/admin/policies/one", POLICY_ONE)?;
+            send("PUT", server.port, "/admin/policies/three", POLICY_THREE)?;
+            tollgate.push((store, server));
+        }
+        let example = &tollgate[0].1;
+        let echoes = [echo(example, CHECK_ONE)?, echo(example, CHECK_THREE)?];
+        let limitador = Server::own(&["serve-limitador"])?;
+        let mut missing = Vec::new();
+        let mut or_missing = |name: &str, error| missing.push(format!("{name}: {error:#}"));
+        let throttlecrab = peers::throttlecrab()
+            .and_then(|program| Server::throttlecrab(&program))
+            .map_err(|error| or_missing(THROTTLECRAB, error))
+            .ok();
+        let redis = peers::redis()
+            .and_then(|program| {
+                // Servers that differ in when they flush.
+                let start =
+                    |fsync| Ok((redis::name_of(fsync), Arc::new(Redis::start(&program, fsync)?)));
+                FSYNCS.into_iter().map(start).collect::<Result<Vec<_>>>()
+            })
+            .map_err(|error| or_missing("Redis", error))
+            .unwrap_or_default();
+        Ok(Self { tollgate, echoes, limitador, throttlecrab, redis, missing })
+    }
+
+    fn contenders(&self, task: Task) -> Vec<Contender> {
+        let echo = &self.echoes[usize::from(!task.is_one())];
+        let mut contenders = vec![Contender::http(ECHO, echo, CHECK_PATH, task.check(), task)];
+        for (store, server) in &self.tollgate {
+            let name = format!("tollgate {store}");
+            contenders.push(Contender::http(&name, server, CHECK_PATH, task.check(), task));
+        }
+        if let Some(server) = self.throttlecrab.as_ref().filter(|_| task.is_one()) {
+            // Between ours.
+            contenders
+                .insert(2, Contender::http(THROTTLECRAB, server, "/throttle", THROTTLE, task));
+        }
+        let body = if task.is_one() { REPORT_ONE } else { REPORT_THREE };
+        contenders.push(Contender::http(
+            LIMITADOR,
+            &self.limitador,
+            "/check_and_report",
+            body,
+            task,
+        ));
+        for (name, redis) in self.redis.iter().filter(|_| task.is_one()) {
+            let way = Way::Redis(redis.clone());
+            contenders.push(Contender { name: (*name).to_owned(), way });
+        }
+        contenders
+    }
+}
+
+/// One whose answers are as long as ours.
+fn echo(ours: &Server, body: &str) -> Result<Server> {
+    let example = body.replace("KEY", "00000001").replace("IP", "0.1");
+    let answer = send("POST", ours.port, CHECK_PATH, &example)?;
+    let padding = answer.len().saturating_sub(example.len() + ECHO_BYTES);
+    Server::own(&["serve-echo", &padding.to_string()])
+}
+
+fn measure(wrk: &Path, task: Task, contenders: &[Contender], pace: Pace) -> Result<Rounds> {
     let mut rounds = Rounds::new();
-    let bar = progress(HTTP_ROUNDS * contenders.len(), "http");
-    for _ in 0..HTTP_ROUNDS {
-        for contender in contenders {
+    let bar = progress(pace.rounds * contenders.len(), &task.heading());
+    for round in 0..pace.rounds {
+        for turn in 0..contenders.len() {
+            let contender = &contenders[(round + turn) % contenders.len()];
             bar.set_message(contender.name.clone());
-            let outcome = contender.run(&wrk, pace)?;
+            let outcome = contender.run(wrk, task, pace)?;
             rounds.entry(contender.name.clone()).or_default().push(outcome);
             bar.inc(1);
         }
@@ -199,53 +240,38 @@ fn rates(rounds: &Rounds, name: &str) -> Vec<f64> {
     rounds.get(name).into_iter().flatten().map(Outcome::requests_per_second).collect()
 }
 
-fn echo_rates(rounds: &Rounds, echo: &str) -> Vec<f64> {
-    rates(rounds, &format!("{echo}, 10k keys"))
-}
-
-fn table(contenders: &[Contender], rounds: &Rounds, missing: &[String]) -> Table {
+fn table(task: Task, contenders: &[Contender], rounds: &Rounds) -> Table {
     let columns = ["server", "requests/s", "of the echo", "p50 ms", "p99 ms"];
-    let mut table = Table::new("Requests", &columns);
-    for contender in contenders {
-        let outcomes = &rounds[&contender.name];
-        let rates = rates(rounds, &contender.name);
+    let mut table = Table::new(&task.heading(), &columns);
+    for Contender { name, .. } in contenders {
+        let rates = rates(rounds, name);
         let millis = |micros: fn(&Outcome) -> f64| {
-            let values: Vec<f64> = outcomes.iter().map(|outcome| micros(outcome) / 1e3).collect();
+            let values: Vec<f64> =
+                rounds[name].iter().map(|outcome| micros(outcome) / 1e3).collect();
             number(median(&values))
         };
         table.row([
-            contender.name.clone(),
+            name.clone(),
             number(median(&rates)),
-            number(ratio(&rates, &echo_rates(rounds, contender.echo))),
+            number(ratio(&rates, &self::rates(rounds, ECHO)).value),
             millis(|outcome| outcome.p50_micros),
             millis(|outcome| outcome.p99_micros),
         ]);
     }
-    for reason in missing {
-        table.row([reason.clone(), "–".into(), "–".into(), "–".into(), "–".into()]);
-    }
     table
 }
 
-fn hold_against_targets(report: &mut Report, rounds: &Rounds) {
-    let places = ["memory", "sqlite"].into_iter().flat_map(|store| {
-        [("1", "1 limit", ECHO_ONE), ("3", "3 limits", ECHO_THREE)].map(|limits| (store, limits))
-    });
-    for (store, (count, limits, echo)) in places {
-        for (keys, name_of_keys) in [("hot", "hot"), ("many", "10k keys")] {
-            let ours = rates(rounds, &format!("tollgate {store}, {limits}, {name_of_keys}"));
-            let mut to = |peer: &str, peers_rates: &[f64]| {
-                if !peers_rates.is_empty() {
-                    let id = format!("http.{store}.{count}.{keys}.{peer}");
-                    let [us, them] = [&ours, peers_rates].map(|rates| number(median(rates)));
-                    let detail = format!("{us} to {them}/s");
-                    report.measured(&id, ratio(&ours, peers_rates), detail);
-                }
-            };
-            to("echo", &echo_rates(rounds, echo));
-            to("limitador", &rates(rounds, &format!("{LIMITADOR}, {limits}, 10k keys")));
-            if count == "1" {
-                to("throttlecrab", &rates(rounds, &format!("{THROTTLECRAB}, {name_of_keys}")));
+fn hold_against_targets(report: &mut Report, task: Task, rounds: &Rounds) {
+    let keys = if task.keys == 1 { "hot" } else { "many" };
+    for store in ["memory", "sqlite"] {
+        let ours = rates(rounds, &format!("tollgate {store}"));
+        for (id, peer) in [("echo", ECHO), ("limitador", LIMITADOR), ("throttlecrab", THROTTLECRAB)]
+        {
+            let theirs = rates(rounds, peer);
+            if !theirs.is_empty() {
+                let id = format!("http.{store}.{}.{keys}.{id}", task.limits);
+                let ratio = ratio(&ours, &theirs);
+                report.measured(&id, ratio.value, ratio.detail("/s", 1.0));
             }
         }
     }

@@ -163,7 +163,7 @@ fn table(cell: &Cell) -> Table {
     for (name, rounds) in &cell.rounds {
         let peer = PEERS.iter().find(|(ours, _)| ours == name).map(|(_, peer)| *peer);
         let compared = peer.map_or("–".into(), |peer| {
-            format!("{} × {peer}", number(ratio(rounds, &cell.rounds[peer])))
+            format!("{} × {peer}", number(ratio(rounds, &cell.rounds[peer]).value))
         });
         table.row([(*name).to_owned(), spread(rounds), compared]);
     }
@@ -179,19 +179,13 @@ fn spread(rounds: &[f64]) -> String {
 fn hold_against_targets(report: &mut Report, cell: &Cell) {
     let place = format!("{}.{}", cell.keys, cell.threads);
     let rounds = |name: &str| &cell.rounds[name];
-    let shown = |name: &str| number(median(rounds(name)));
-    let [ours, governor] = [OURS_BUCKET, GOVERNOR].map(shown);
-    report.measured(
-        &format!("inprocess.bucket.{place}"),
-        ratio(rounds(OURS_BUCKET), rounds(GOVERNOR)),
-        format!("{ours} to {governor} ns"),
-    );
-    let [three, limitador] = [OURS_THREE, LIMITADOR_THREE].map(shown);
-    report.measured(
-        &format!("inprocess.three.{place}"),
-        ratio(rounds(LIMITADOR_THREE), rounds(OURS_THREE)),
-        format!("{three} to {limitador} ns"),
-    );
+    for (id, ratio) in [
+        ("bucket", ratio(rounds(OURS_BUCKET), rounds(GOVERNOR))),
+        ("three", ratio(rounds(LIMITADOR_THREE), rounds(OURS_THREE))),
+    ] {
+        let id = format!("inprocess.{id}.{place}");
+        report.measured(&id, ratio.value, ratio.detail(" ns", 1.0));
+    }
     let id = format!("inprocess.three_ns.{place}");
     report.measured(&id, median(rounds(OURS_THREE)), String::new());
 }

@@ -46,21 +46,35 @@ pub(crate) fn versions() -> Value {
         ("node", "node", "--version"),
     ] {
         // A peer that is not installed is not measured either, and its bench says so.
-        versions.insert(name.to_owned(), json!(first_line(program, argument)));
+        versions.insert(name.to_owned(), json!(version_of(program, argument)));
     }
+    versions.insert("commit".into(), json!(commit()));
     versions.insert("SQLite".into(), json!(rusqlite::version()));
     versions.insert("throttlecrab-server".into(), json!(peers::THROTTLECRAB_VERSION));
     versions.insert("rate-limiter-flexible".into(), json!(peers::FLEXIBLE_VERSION));
     Value::Object(versions)
 }
 
-fn first_line(program: &str, argument: &str) -> Option<String> {
+fn version_of(program: &str, argument: &str) -> Option<String> {
     let output = Command::new(program).arg(argument).output().ok()?;
     let text = String::from_utf8(output.stdout).ok()?;
-    let line = text.lines().next()?;
-    // Behind the version some go on about themselves.
-    let ends = [" Copyright", " sha="].into_iter().filter_map(|more| line.find(more)).min();
-    Some(line[..ends.unwrap_or(line.len())].to_owned())
+    // Programs say more than that, each in its own way.
+    let is_version = |word: &&str| word.contains(|letter: char| letter.is_ascii_digit());
+    let version = text.lines().next()?.split_whitespace().find(is_version)?;
+    Some(version.trim_start_matches(['v', '=']).to_owned())
+}
+
+/// What was measured, and whether it is as it was committed.
+fn commit() -> Option<String> {
+    let git = |arguments: &[&str]| {
+        let output =
+            Command::new("git").current_dir(report::workspace()).args(arguments).output().ok()?;
+        output.status.success().then(|| String::from_utf8_lossy(&output.stdout).trim().to_owned())
+    };
+    let commit = git(&["rev-parse", "--short", "HEAD"])?;
+    // Figures are written while benches run: they do not count.
+    let changes = git(&["status", "--porcelain", "--", "crates", "bench/src", "Cargo.lock"])?;
+    Some(if changes.is_empty() { commit } else { format!("{commit} with changes") })
 }
 
 /// How much of all cores was busy for a while, with whatever runs here.

@@ -47,74 +47,89 @@ pub(crate) fn run(pace: Pace) -> Result<()> {
     let mut paced = account("paced");
     paced["limit_per_day"] = json!(1);
     post("/account", paced)?;
+    let sending = send_all(&server, &sink)?;
+    let waiting = keep_waiting(&server, &sink, pace.mail_backlog)?;
+    let count = number(pace.mail_backlog as f64);
+    let mut table = Table::new("The mail relay, on a file", &["what", "measured"]);
+    let mut row = |what: String, measured: String| table.row([what, measured]);
+    let per_second = |rate: f64| format!("{} messages/s", number(rate));
+    row("accepted, batches of 100".into(), per_second(sending.accepted));
+    row(
+        format!("delivered, over {} connections", sending.connections),
+        per_second(sending.delivered),
+    );
+    row(format!("{count} more accepted behind a limit"), per_second(waiting.accepted));
+    let busy = format!("{} % of a core", number(waiting.busy_percent));
+    row(format!("with {count} waiting: the whole server"), busy);
+    let [before, with] = waiting.resident_bytes.map(|bytes| number(bytes as f64 / 1e6));
+    row("resident memory, before and with them".into(), format!("{before} and {with} MB"));
+    row("the relay's file".into(), size(&folder.path().join("bench-mail.db"))?);
+    report.table(table);
+    report.measured("mail.accepted", sending.accepted, String::new());
+    let detail = format!("over {} connections", sending.connections);
+    report.measured("mail.delivered", sending.delivered, detail);
+    let detail = if pace.quick { format!("{count} waiting") } else { String::new() };
+    report.measured("mail.waiting", waiting.busy_percent, detail.clone());
+    // What SQLite and the allocator keep is bounded, and much less than the target for each.
+    let [before, with] = waiting.resident_bytes;
+    let grown = with.saturating_sub(before) as f64 / pace.mail_backlog as f64;
+    report.measured("mail.memory", grown, detail);
+    report.finish(json!({
+        "accepted_per_second": sending.accepted, "delivered_per_second": sending.delivered,
+        "backlog": pace.mail_backlog, "busy_percent": waiting.busy_percent,
+        "resident_bytes": waiting.resident_bytes,
+    }))
+}
 
+/// Messages per second.
+struct Sending {
+    accepted: f64,
+    delivered: f64,
+    connections: usize,
+}
+
+fn send_all(server: &Server, sink: &Sink) -> Result<Sending> {
     // For tomorrow, so that accepting is measured by itself.
     let tomorrow = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH)?.as_secs() + 86_400;
-    let accepting = accept(&server, "free", 0..DELIVERED, Some(tomorrow))?;
+    let accepting = accept(server, "free", 0..DELIVERED, Some(tomorrow))?;
     let begun = Instant::now();
-    post("/commands/run-now", json!({ "tenant_id": "bench" }))?;
+    send("POST", server.port, "/commands/run-now", r#"{"tenant_id":"bench"}"#)?;
     until(begun, || Ok(sink.messages() >= DELIVERED))?;
     let delivering = begun.elapsed();
     ensure!(sink.messages() == DELIVERED, "{} messages arrived", sink.messages());
-    let connections = sink.connections();
+    Ok(Sending {
+        accepted: DELIVERED as f64 / accepting.as_secs_f64(),
+        delivered: DELIVERED as f64 / delivering.as_secs_f64(),
+        connections: sink.connections(),
+    })
+}
 
+/// What a server does and keeps while messages wait for their limit.
+struct Waiting {
+    /// Messages per second.
+    accepted: f64,
+    busy_percent: f64,
+    /// Without them and with them.
+    resident_bytes: [u64; 2],
+}
+
+fn keep_waiting(server: &Server, sink: &Sink, messages: usize) -> Result<Waiting> {
+    let usage = || Usage::of(&server.id().to_string());
+    let before = usage()?;
+    let accepting = accept(server, "paced", 0..messages, None)?;
     // One goes out, the others wait for tomorrow.
-    let before = Usage::of(&server.id().to_string())?;
-    let backlog = accept(&server, "paced", 0..pace.mail_backlog, None)?;
     until(Instant::now(), || Ok(sink.messages() > DELIVERED))?;
     std::thread::sleep(Duration::from_secs(2));
-    let from = Usage::of(&server.id().to_string())?;
+    let from = usage()?;
     std::thread::sleep(WATCHED);
-    let to = Usage::of(&server.id().to_string())?;
+    let to = usage()?;
     ensure!(sink.messages() == DELIVERED + 1, "the limit of one a day was not kept");
-    let busy_percent =
-        (to.ticks - from.ticks) as f64 / TICKS_PER_SECOND / WATCHED.as_secs_f64() * 100.0;
-    let grown_bytes = to.resident_bytes.saturating_sub(before.resident_bytes);
-    let grown = grown_bytes as f64 / pace.mail_backlog as f64;
-
-    let per_second = |count: usize, took: Duration| count as f64 / took.as_secs_f64();
-    let mut table = Table::new("The mail relay, on a file", &["what", "measured"]);
-    let accepted = per_second(DELIVERED, accepting);
-    let delivered = per_second(DELIVERED, delivering);
-    let waiting = number(pace.mail_backlog as f64);
-    for (what, measured) in [
-        ("accepted, batches of 100".to_owned(), format!("{} messages/s", number(accepted))),
-        (
-            format!("delivered, over {connections} connections"),
-            format!("{} messages/s", number(delivered)),
-        ),
-        (
-            format!("{waiting} more accepted behind a limit"),
-            format!("{} messages/s", number(per_second(pace.mail_backlog, backlog))),
-        ),
-        (
-            format!("with {waiting} waiting: the whole server"),
-            format!("{} % of a core", number(busy_percent)),
-        ),
-        (
-            "resident memory, before and with them".to_owned(),
-            format!(
-                "{} and {} MB",
-                number(before.resident_bytes as f64 / 1e6),
-                number(to.resident_bytes as f64 / 1e6)
-            ),
-        ),
-        ("the relay's file".to_owned(), size(&folder.path().join("bench-mail.db"))?),
-    ] {
-        table.row([what, measured]);
-    }
-    report.table(table);
-    report.measured("mail.accepted", accepted, String::new());
-    report.measured("mail.delivered", delivered, format!("over {connections} connections"));
-    let detail = if pace.quick { format!("{waiting} waiting") } else { String::new() };
-    report.measured("mail.waiting", busy_percent, detail.clone());
-    // What SQLite and the allocator keep is bounded, and much less than the target for each.
-    report.measured("mail.memory", grown, detail);
-    report.finish(json!({
-        "accepted_per_second": accepted, "delivered_per_second": delivered,
-        "backlog": pace.mail_backlog, "busy_percent": busy_percent,
-        "resident_bytes": [before.resident_bytes, to.resident_bytes],
-    }))
+    let busy_seconds = (to.ticks - from.ticks) as f64 / TICKS_PER_SECOND;
+    Ok(Waiting {
+        accepted: messages as f64 / accepting.as_secs_f64(),
+        busy_percent: busy_seconds / WATCHED.as_secs_f64() * 100.0,
+        resident_bytes: [before.resident_bytes, to.resident_bytes],
+    })
 }
 
 /// Adds messages in batches, by several callers. How long it took until all were durable.

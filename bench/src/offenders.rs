@@ -65,15 +65,14 @@ pub(crate) fn run(pace: Pace) -> Result<()> {
     let mut table = Table::new("Requests per second", &["load", "recording", "not", "of it"]);
     for (what, [with, without]) in &rounds {
         let kept = ratio(with, without);
-        let cells = [number(median(with)), number(median(without)), number(kept)];
-        let [with, without, shown] = cells;
+        let [with, without] = [with, without].map(|rates| number(median(rates)));
         let id = match *what {
             HOT => "offenders.refused.hot",
             MANY => "offenders.refused.many",
             _ => "offenders.allowed",
         };
-        report.measured(id, kept, format!("{with} to {without}/s"));
-        table.row([(*what).to_owned(), with, without, shown]);
+        report.measured(id, kept.value, kept.detail("/s", 1.0));
+        table.row([(*what).to_owned(), with, without, number(kept.value)]);
     }
     report.table(table);
     report.finish(json!({ "rounds": rounds }))

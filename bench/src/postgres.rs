@@ -146,7 +146,7 @@ fn table(cell: &Cell) -> Table {
             let millis = |micros| number(median(&cell.values(callers, name, micros)) / 1e3);
             let (p50, p99) =
                 (millis(|outcome| outcome.p50_micros), millis(|outcome| outcome.p99_micros));
-            format!("{} ({} ×; {p50} / {p99})", number(median(&rates)), number(base))
+            format!("{} ({} ×; {p50} / {p99})", number(median(&rates)), number(base.value))
         });
         table.row([(*name).to_owned(), one, few, many, most]);
     }
@@ -163,14 +163,13 @@ fn hold_against_targets(report: &mut Report, cell: &Cell) {
     for (face, ours) in [("inprocess", IN_PROCESS), ("http", HTTP)] {
         let rates = |callers| cell.rates(callers, ours);
         let base_rates = cell.rates(COMPARED, base);
-        let detail =
-            format!("{} to {}/s", number(median(&rates(COMPARED))), number(median(&base_rates)));
         let measured = ratio(&rates(COMPARED), &base_rates);
-        report.measured(&format!("postgres.{load}.{face}"), measured, detail);
+        let detail = measured.detail("/s", 1.0);
+        report.measured(&format!("postgres.{load}.{face}"), measured.value, detail);
         let steps: Vec<f64> = [(8, COMPARED), (COMPARED, 512)]
             .into_iter()
             .filter(|(few, many)| !rates(*few).is_empty() && !rates(*many).is_empty())
-            .map(|(few, many)| ratio(&rates(many), &rates(few)))
+            .map(|(few, many)| ratio(&rates(many), &rates(few)).value)
             .collect();
         if let [to_many, to_most] = steps[..] {
             let detail = format!("{} and {} ×", number(to_many), number(to_most));
@@ -181,9 +180,9 @@ fn hold_against_targets(report: &mut Report, cell: &Cell) {
             let p50 = |callers, name| cell.values(callers, name, |outcome| outcome.p50_micros);
             let p99 = |callers, name| cell.values(callers, name, |outcome| outcome.p99_micros);
             let mut latency = |what: &str, ours: &[f64], theirs: &[f64]| {
-                let [us, them] = [ours, theirs].map(|micros| number(median(micros) / 1e3));
                 let id = format!("postgres.{what}.{face}");
-                report.measured(&id, ratio(ours, theirs), format!("{us} to {them} ms"));
+                let ratio = ratio(ours, theirs);
+                report.measured(&id, ratio.value, ratio.detail(" ms", 1e3));
             };
             latency("p99", &p99(COMPARED, ours), &p50(COMPARED, base));
             latency("lone", &p50(1, ours), &p50(1, base));

@@ -18,6 +18,9 @@ use crate::{Pace, machine, targets};
 #[derive(Clone, Serialize, Deserialize)]
 pub(crate) struct Table {
     pub(crate) heading: String,
+    /// Of the run it is kept from, if that was an earlier one.
+    #[serde(default)]
+    pub(crate) kept_from: Option<String>,
     columns: Vec<String>,
     rows: Vec<Vec<String>>,
 }
@@ -25,7 +28,7 @@ pub(crate) struct Table {
 impl Table {
     pub(crate) fn new(heading: &str, columns: &[&str]) -> Self {
         let columns = columns.iter().map(|column| (*column).to_owned()).collect();
-        Self { heading: heading.to_owned(), columns, rows: Vec::new() }
+        Self { heading: heading.to_owned(), kept_from: None, columns, rows: Vec::new() }
     }
 
     pub(crate) fn row<const N: usize>(&mut self, cells: [String; N]) {
@@ -167,19 +170,30 @@ impl Report {
         is_kept_target: impl Fn(&str) -> bool,
     ) -> Result<()> {
         if let Some(before) = Document::read_of(self.name, self.document.quick)? {
+            let run = match before.versions["commit"].as_str() {
+                Some(commit) => format!("{}, commit {commit}", before.date),
+                None => before.date,
+            };
             let tables = before.tables.into_iter().filter(|table| is_kept_table(&table.heading));
-            self.document.tables.extend(tables);
+            self.document.tables.extend(tables.map(|mut table| {
+                table.kept_from.get_or_insert(run.clone());
+                table
+            }));
             let measured = before.measured.into_iter().filter(|(id, _)| is_kept_target(id));
             self.document.measured.extend(measured);
+            self.document.figures = before.figures;
         }
         Ok(())
     }
 
-    /// Prints the verdicts, and writes it all down with the raw `figures`.
+    /// Prints the verdicts, and writes it all down with the raw `figures`, beside those kept from before.
     pub(crate) fn finish(mut self, figures: Value) -> Result<()> {
         println!("\n### Against the targets\n\n{}", targets::table(&self.document.measured));
         self.document.seconds = self.begun.elapsed().as_secs();
-        self.document.figures = figures;
+        match (&mut self.document.figures, figures) {
+            (Value::Object(kept), Value::Object(figures)) => kept.extend(figures),
+            (kept, figures) => *kept = figures,
+        }
         self.document.write(self.name)
     }
 }

@@ -37,13 +37,16 @@ struct Echo {
 /// What an echo has besides the request and its padding.
 pub(crate) const ECHO_BYTES: usize = r#"{"echo":,"padding":""}"#.len();
 
-/// Answers with what it was asked and so many bytes more.
+/// Answers a check with what it was asked and so many bytes more, and a proxy with nothing.
 pub(crate) fn echo(padding_bytes: usize) -> Result<()> {
     let padding: Arc<str> = "x".repeat(padding_bytes).into();
     let answer = |State(padding): State<Arc<str>>, Json(echo): Json<Check>| async move {
         Json(Echo { echo, padding })
     };
-    serve(Router::new().route("/api/v1/check", post(answer)).with_state(padding))
+    let router = Router::new()
+        .route("/api/v1/check", post(answer))
+        .route("/gate", get(|| async { StatusCode::OK }));
+    serve(router.with_state(padding))
 }
 
 /// The body of limitador-server's `/check_and_report`.

@@ -3,6 +3,7 @@
 use std::time::{Duration, Instant as Stopwatch};
 
 use anyhow::Result;
+use indicatif::ProgressBar;
 use tollgate::Instant;
 
 use super::Figure;
@@ -16,8 +17,8 @@ const CALLERS: usize = 32;
 const BATCH: usize = 1000;
 /// The first and the last of a burst that are compared.
 const ENDS: usize = 10_000;
-/// Calls with an earlier time, for each figure.
-const LATER: usize = 200;
+/// After a burst, for each time they may ask for.
+const SINGLE_EVENTS: usize = 200;
 
 /// 32 callers with an event each, on PostgreSQL; in the usual way and in ours.
 pub(crate) fn callers(rig: &Rig, pace: Pace) -> Result<Vec<Figure>> {
@@ -74,56 +75,82 @@ fn run_callers(
 
 /// Batches of 1,000 into one burst of many: how fast, and whether the last are as fast as the first.
 pub(crate) fn batches(rig: &Rig, pace: Pace) -> Result<Vec<Figure>> {
-    let mut figures = Vec::new();
-    for (scheduler, id) in [(&rig.on_postgres, "postgres"), (&rig.embedded, "sqlite")] {
-        let (mut rates, mut ratios, mut later) = (vec![], vec![], vec![]);
-        let rounds = pace.rounds.min(3);
-        let bar = progress(rounds * pace.slots_in_burst / BATCH, scheduler.name);
-        for round in 0..rounds {
-            let schedule = format!("batches-{round}");
-            rig.runtime.block_on(scheduler.schedule(&schedule))?;
-            let at = Instant::from_micros(1_900_000_000_000_000);
-            let mut took = Vec::new();
-            for _ in 0..pace.slots_in_burst / BATCH {
-                took.push(rig.runtime.block_on(scheduler.ask(&schedule, at, BATCH))?);
-                bar.inc(1);
-            }
-            let total: Duration = took.iter().sum();
-            rates.push(pace.slots_in_burst as f64 / total.as_secs_f64());
-            // Medians of their batches: one flush that takes long is not a trend.
-            let micros = |part: &[Duration]| {
-                median(&part.iter().map(|took| took.as_micros() as f64).collect::<Vec<_>>())
-            };
-            let ends = ENDS / BATCH;
-            ratios.push(micros(&took[..ends]) / micros(&took[took.len() - ends..]));
-            later.push(earlier_time(rig, scheduler, &schedule, at)?);
+    let schedulers = [(&rig.on_postgres, "postgres"), (&rig.embedded, "sqlite")];
+    let mut rounds = [Batches::default(), Batches::default()];
+    let bar = progress(pace.rounds * schedulers.len() * pace.slots_in_burst / BATCH, "batches");
+    for round in 0..pace.rounds {
+        for ((scheduler, _), batches) in schedulers.iter().zip(&mut rounds) {
+            batches.measure(rig, scheduler, &format!("batches-{round}"), pace, &bar)?;
         }
-        bar.finish_and_clear();
-        let (name, count) = (scheduler.name, pace.slots_in_burst);
-        figures.push(
-            Figure::new(format!("{name}, batches of 1,000, durable"), rates, " slots/s")
-                .target(format!("slots.batches.{id}")),
-        );
-        let what = format!("{name}, the last 10,000 of {count} to the first, by speed");
-        figures.push(Figure::new(what, ratios, " ×").target(format!("slots.last.{id}")));
-        let what = format!("{name}, after {count}: an earlier time to a time of its own, by speed");
-        figures.push(Figure::new(what, later, " ×").target(format!("slots.earlier.{id}")));
     }
-    Ok(figures)
+    bar.finish_and_clear();
+    let count = pace.slots_in_burst;
+    let figures = schedulers.into_iter().zip(rounds).flat_map(|((scheduler, id), batches)| {
+        let name = scheduler.name;
+        let last = format!("{name}, the last 10,000 of {count} to the first, by speed");
+        let earlier =
+            format!("{name}, after {count}: an earlier time to a time of its own, by speed");
+        [
+            Figure::new(format!("{name}, batches of 1,000, durable"), batches.rates, " slots/s")
+                .target(format!("slots.batches.{id}")),
+            Figure::new(last, batches.last_to_first, " ×").target(format!("slots.last.{id}")),
+            Figure::new(earlier, batches.earlier, " ×").target(format!("slots.earlier.{id}")),
+        ]
+    });
+    Ok(figures.collect())
 }
 
-/// Single events that ask for an instant before the burst's, in a window that is free but for
-/// them, and for one that is full: do those cost more?
+/// Of one store, a value for each round.
+#[derive(Default)]
+struct Batches {
+    rates: Vec<f64>,
+    last_to_first: Vec<f64>,
+    earlier: Vec<f64>,
+}
+
+impl Batches {
+    fn measure(
+        &mut self,
+        rig: &Rig,
+        scheduler: &Scheduler,
+        schedule: &str,
+        pace: Pace,
+        bar: &ProgressBar,
+    ) -> Result<()> {
+        rig.runtime.block_on(scheduler.schedule(schedule))?;
+        let at = Instant::from_micros(1_900_000_000_000_000);
+        let mut took = Vec::new();
+        for _ in 0..pace.slots_in_burst / BATCH {
+            took.push(rig.runtime.block_on(scheduler.ask(schedule, at, BATCH))?);
+            bar.inc(1);
+        }
+        let total: Duration = took.iter().sum();
+        self.rates.push(pace.slots_in_burst as f64 / total.as_secs_f64());
+        // Medians of their batches: one flush that takes long is not a trend.
+        let micros = |part: &[Duration]| {
+            median(&part.iter().map(|took| took.as_micros() as f64).collect::<Vec<_>>())
+        };
+        let ends = ENDS / BATCH;
+        self.last_to_first.push(micros(&took[..ends]) / micros(&took[took.len() - ends..]));
+        self.earlier.push(earlier_time(rig, scheduler, schedule, at)?);
+        Ok(())
+    }
+}
+
+/// Single events after a burst, by the time they ask for: one long after it, in a window of their own; the burst's,
+/// where all is full; and ever earlier ones before it. The slower of the last two, to the first.
 fn earlier_time(rig: &Rig, scheduler: &Scheduler, schedule: &str, at: Instant) -> Result<f64> {
     let window = 4_000_000;
-    let mut micros = [Vec::new(), Vec::new()];
-    for number in 0..LATER {
-        let free = Instant::from_micros(at.as_micros() + (1 << 40) + number as i64 * window);
-        let full = at;
-        for (place, at) in [free, full].into_iter().enumerate() {
+    let mut micros = [Vec::new(), Vec::new(), Vec::new()];
+    for number in 0..SINGLE_EVENTS {
+        let windows = (number as i64 + 1) * window;
+        let own = Instant::from_micros(at.as_micros() + (1 << 40) + windows);
+        let before = Instant::from_micros(at.as_micros() - windows);
+        for (place, at) in [own, at, before].into_iter().enumerate() {
             let took = rig.runtime.block_on(scheduler.ask(schedule, at, 1))?;
             micros[place].push(took.as_micros() as f64);
         }
     }
-    Ok(median(&micros[0]) / median(&micros[1]))
+    let [own, full, before] = micros.map(|micros| median(&micros));
+    Ok(own / full.max(before))
 }

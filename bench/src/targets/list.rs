@@ -110,7 +110,7 @@ const RELAY: &[Target] = &[
 #[rustfmt::skip]
 const AT_THE_EDGE: &[Target] = &[
     at_most("edge.tower", "the tower layer adds, p50", " µs", Some(3.0), None, EDGE),
-    at_least("edge.gate", "`/gate` to the bare echo, 10,000 keys", " ×", Some(0.8), None, EDGE),
+    at_least("edge.gate", "`/gate` to a bare, empty answer, 10,000 keys", " ×", Some(0.8), None, EDGE),
     at_least("offenders.allowed", "recording offenders to not recording, allowed, 10,000 keys", " ×", Some(0.95), None, OFFENDERS),
     at_least("offenders.refused.hot", "recording offenders to not recording, refused, hot key", " ×", Some(0.95), None, OFFENDERS),
     at_least("offenders.refused.many", "recording offenders to not recording, refused, 10,000 keys", " ×", Some(0.95), None, OFFENDERS),
