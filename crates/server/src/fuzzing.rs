@@ -93,7 +93,7 @@ impl Served {
             let request = Request::from_parts(parts, Body::from(body));
             let response = self.router.clone().oneshot(request).await;
             let response = response.unwrap_or_else(|never| match never {});
-            return whole(crate::listener::render_problem(response, &request_id)).await;
+            return whole(crate::client::render_problem(response, &request_id)).await;
         };
         whole(answer.unwrap_or_else(|problem| problem.render(&request_id))).await
     }

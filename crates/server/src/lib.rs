@@ -9,6 +9,7 @@ mod alerts;
 mod auth;
 mod body;
 mod cli;
+mod client;
 mod config;
 mod exit;
 mod forward_auth;

@@ -88,25 +88,11 @@ async fn serve(
     let shown = tollgate::shown_url(store);
     let address = resolve(listen).await?;
     if !address.ip().is_loopback() && admin_token.is_none() && !gate.has_tokens() {
-        // A store in memory has no token before it is served.
-        let recipe = match store {
-            "memory:" => String::new(),
-            _ => format!("run `tollgate token create --scope admin --store {shown}` first, or "),
-        };
-        return Err(Failure::bad_input(format!(
-            "{address} can be reached from other machines, and there is no token yet: set \
-             TOLLGATE_ADMIN_TOKEN, or {recipe}listen on 127.0.0.1"
-        )));
+        return Err(exposed(address, store));
     }
     put_in_force(&gate, policies).await?;
     let mail = Mail::open(gate.clone(), store, config.mail.settings.clone()).await?;
-    let listener = TcpListener::bind(address).await.map_err(|error| {
-        let other = SocketAddr::new(address.ip(), address.port().saturating_add(1));
-        Failure::unreachable(format!(
-            "{address} cannot be listened on ({error}): stop what listens there, or choose \
-             another such as --listen {other}"
-        ))
-    })?;
+    let listener = bind(address).await?;
     let address = listener.local_addr().unwrap_or(address);
     let access = Access::new(gate.clone(), admin_token.as_deref(), address.ip().is_loopback());
     let shown = if is_new { format!("{shown} (new)") } else { shown };
@@ -151,6 +137,32 @@ async fn serve(
     gate.close();
     say!("stopped");
     Ok(())
+}
+
+/// Everybody could come in.
+fn exposed(address: SocketAddr, store: &str) -> Failure {
+    // A store in memory has no token before it is served.
+    let recipe = match store {
+        "memory:" => String::new(),
+        _ => {
+            let shown = tollgate::shown_url(store);
+            format!("run `tollgate token create --scope admin --store {shown}` first, or ")
+        }
+    };
+    Failure::bad_input(format!(
+        "{address} can be reached from other machines, and there is no token yet: set \
+         TOLLGATE_ADMIN_TOKEN, or {recipe}listen on 127.0.0.1"
+    ))
+}
+
+async fn bind(address: SocketAddr) -> Result<TcpListener, Failure> {
+    TcpListener::bind(address).await.map_err(|error| {
+        let other = SocketAddr::new(address.ip(), address.port().saturating_add(1));
+        Failure::unreachable(format!(
+            "{address} cannot be listened on ({error}): stop what listens there, or choose \
+             another such as --listen {other}"
+        ))
+    })
 }
 
 /// Opens a store, or says what to look at.
