@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use tokio::net::TcpListener;
+use tokio::signal::unix::{Signal, SignalKind, signal};
 use tollgate::{Compiled, Error, FilePolicy, Policy, Tollgate};
 use tollgate_mail::Mail;
 
@@ -78,7 +79,7 @@ async fn serve(
     policies: &[Policy],
     (store, listen): (&str, &str),
 ) -> Result<(), Failure> {
-    let told = told_to_stop()?;
+    let mut stop_signals = StopSignals::watch()?;
     if let Some(tls) = &tls {
         tls.reload_on_hangup()?;
     }
@@ -123,14 +124,13 @@ async fn serve(
         Failure::unreachable(format!("the threads for connections did not start: {error}"))
     })?;
     let relay = mail.start();
-    listener::serve(listener, app, limits, threads, tls, told).await;
+    listener::serve(listener, app, limits, threads, tls, stop_signals.next()).await;
     watching.stop().await;
     // Messages that are being sent at this moment end first: what came of them is worth knowing.
     // Whoever is told to stop again does not wait for them.
-    let told_again = told_to_stop()?;
     tokio::select! {
         () = relay.stop() => {}
-        () = told_again => note!("stopping at once: mail that was being sent may be sent again"),
+        () = stop_signals.next() => note!("stopping at once: mail that was being sent may be sent again"),
     }
     mail.close();
     // Everything decided is in the file before the process ends.
@@ -230,20 +230,30 @@ fn greet(url: &str, store: &str, gate: &Tollgate, access: &Access) {
     }
 }
 
-/// Resolves on Ctrl-C, or on what service managers send. They are watched from this call on, not
-/// from the first poll: a stop that comes during the start must be in good order too.
-fn told_to_stop() -> Result<impl Future<Output = ()>, Failure> {
-    use tokio::signal::unix::{SignalKind, signal};
-    let watch = |kind| {
-        signal(kind)
-            .map_err(|error| Failure::unreachable(format!("signals cannot be watched: {error}")))
-    };
-    let mut interrupt = watch(SignalKind::interrupt())?;
-    let mut terminate = watch(SignalKind::terminate())?;
-    Ok(async move {
+/// Ctrl-C, and what service managers send. They are watched from the start on, not only while somebody waits for
+/// one: a stop that comes during the start must be in good order too, and a second one is not lost.
+struct StopSignals {
+    interrupt: Signal,
+    terminate: Signal,
+}
+
+impl StopSignals {
+    fn watch() -> Result<Self, Failure> {
+        let watch = |kind| {
+            signal(kind).map_err(|error| {
+                Failure::unreachable(format!("signals cannot be watched: {error}"))
+            })
+        };
+        Ok(Self {
+            interrupt: watch(SignalKind::interrupt())?,
+            terminate: watch(SignalKind::terminate())?,
+        })
+    }
+
+    async fn next(&mut self) {
         tokio::select! {
-            _ = interrupt.recv() => {}
-            _ = terminate.recv() => {}
+            _ = self.interrupt.recv() => {}
+            _ = self.terminate.recv() => {}
         }
-    })
+    }
 }

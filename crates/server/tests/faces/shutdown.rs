@@ -1,12 +1,13 @@
 //! Told to stop, the server finishes what is under way and forgets nothing.
 
-use std::net::TcpStream;
+use std::net::{TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use serde_json::json;
 
 use crate::support::http::agent;
+use crate::support::mail::message_body;
 use crate::support::raw::{Raw, get, post};
 use crate::support::server::files;
 use crate::support::{DEADLINE, FOREVER, Server, Setup, eventually};
@@ -155,4 +156,19 @@ fn a_sigterm_right_after_the_first_line_stops_in_good_order() {
         server.signal_at_once("TERM");
         assert_eq!(server.ended().code(), Some(0), "{}", server.said());
     }
+}
+
+/// A mail server that takes a connection and says nothing: its client waits for as long as it may.
+#[test]
+fn a_second_signal_does_not_wait_for_mail_that_is_being_sent() {
+    let mute = TcpListener::bind("127.0.0.1:0").unwrap();
+    let mut server = Setup::sqlite().into_server();
+    server.mail_tenant("acme", mute.local_addr().unwrap().port());
+    server.queue(&[message_body("acme", "m")]);
+    let _sending = mute.accept().unwrap();
+    server.signal("TERM");
+    no_longer_accepts(&server);
+    server.signal("TERM");
+    assert_eq!(server.ended().code(), Some(0));
+    assert!(server.said().contains("stopping at once"), "{}", server.said());
 }
