@@ -230,7 +230,7 @@ export class Tollgate {
       headers,
       signal: AbortSignal.any(call.signal ? [call.signal, ...late] : late),
     };
-    if (call.body !== undefined) init.body = JSON.stringify(call.body);
+    if (call.body !== undefined) init.body = JSON.stringify(call.body, meant);
     try {
       const response = await fetch(url + call.path + search(call.query), init);
       return { response, value: read(response, await response.text()) };
@@ -245,6 +245,15 @@ export class Tollgate {
       );
     }
   }
+}
+
+/** What JSON would write as null, which the server takes for "not said". */
+function meant(this: Record<string, unknown>, key: string, value: unknown): unknown {
+  const given = this[key];
+  if (given instanceof Date || typeof given === "number") {
+    if (!Number.isFinite(Number(given))) throw new RangeError(`${key} is ${given}`);
+  }
+  return value;
 }
 
 function slotPath(eventId: string): string {

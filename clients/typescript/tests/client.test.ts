@@ -162,6 +162,13 @@ describe("slots", () => {
     expect((await failure(conflict)).status).toBe(409);
   });
 
+  test("are not asked for at a time that is none", async () => {
+    const never = { eventId: "never", configName, requestedTime: new Date("2027-13-45") };
+    await expect(gate.slots.assign(never)).rejects.toThrow("requestedTime is Invalid Date");
+    await expect(gate.slots.assignAll([never])).rejects.toThrow(RangeError);
+    expect((await failure(gate.slots.get("never"))).status).toBe(404);
+  });
+
   test("of a batch come in order, each a slot or a problem", async () => {
     const { results } = await gate.slots.assignAll([
       { eventId: "b1", configName, requestedTime: "2031-01-01T00:00:00Z" },

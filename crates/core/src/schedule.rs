@@ -150,7 +150,7 @@ impl Schedule {
     /// id: where a random spread puts it.
     pub fn assign(&mut self, requested: Instant, seed: u64) -> Result<Place, HorizonFull> {
         let requested = requested.decidable();
-        let last = self.plan.last_for(requested);
+        let (reach, last) = (self.plan.reach(requested), self.plan.last_for(requested));
         let empty = WindowState::default();
         let mut index = self.plan.index_of(requested);
         debug_assert!(index >= self.first, "what is not known cannot be assigned to");
@@ -161,7 +161,7 @@ impl Schedule {
             }
             self.windows_examined += 1;
             let state = self.windows.get(&index).unwrap_or(&empty);
-            if let Some(place) = places::find(&self.plan, state, index, requested, seed) {
+            if let Some(place) = places::find(&self.plan, state, index, &reach, seed) {
                 self.windows.entry(index).or_default().taken.insert(place.position);
                 self.refresh(index);
                 return Ok(place);

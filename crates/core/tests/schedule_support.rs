@@ -123,7 +123,7 @@ impl Model {
 
     /// The first place in a window for a request, by trying them all. With a random spread, its
     /// position and any instant it could have.
-    pub(crate) fn place_in(&self, window: i64, requested: i64) -> Option<(u64, i64)> {
+    pub(crate) fn place_in(&self, window: i64, requested: i64, latest: i64) -> Option<(u64, i64)> {
         let (start, end) = (window * self.per, (window + 1) * self.per);
         let count = self.inside(window).count() as u64;
         if count >= self.max {
@@ -139,7 +139,9 @@ impl Model {
                 return None;
             }
         }
-        let usable = |micros: i64| micros >= requested && micros < end && self.is_open(micros);
+        let usable = |micros: i64| {
+            micros >= requested && micros <= latest && micros < end && self.is_open(micros)
+        };
         match self.spread {
             Spread::Even => (0..self.max)
                 .map(|position| (position, start + offset(self.per, position)))
@@ -158,12 +160,11 @@ impl Model {
     /// Window, position and instant, or none up to the horizon.
     pub(crate) fn expected(&self, requested: i64) -> Option<(i64, u64, i64)> {
         let first = requested.div_euclid(self.per);
-        (first..).take_while(|window| window * self.per <= requested + self.horizon).find_map(
-            |window| {
-                let (position, at) = self.place_in(window, requested)?;
-                Some((window, position, at))
-            },
-        )
+        let latest = requested + self.horizon;
+        (first..).take_while(|window| window * self.per <= latest).find_map(|window| {
+            let (position, at) = self.place_in(window, requested, latest)?;
+            Some((window, position, at))
+        })
     }
 
     /// The schedule's answer is the right one; keeps it.
@@ -183,6 +184,7 @@ impl Model {
         if let Some(place) = place {
             let micros = place.at.as_micros();
             assert!(micros >= requested, "{micros} is before {requested}");
+            assert!(micros <= requested + self.horizon, "{micros} is beyond {requested}'s horizon");
             assert_eq!(micros.div_euclid(self.per), place.window);
             assert!(self.is_open(micros), "{} is closed", place.at);
             self.slots.push(Slot { at: micros, position: Some(place.position), max: self.max });
@@ -226,12 +228,16 @@ impl Model {
         let empty = Self { slots: Vec::new(), ..self.clone() };
         let is_full = |index| {
             let start = index * self.per;
-            self.place_in(index, start).is_none() && empty.place_in(index, start).is_some()
+            self.place_in(index, start, i64::MAX).is_none()
+                && empty.place_in(index, start, i64::MAX).is_some()
         };
         for run in &runs {
             assert!(is_full(run.start), "the run {run:?} begins with a window that is not full");
             for index in run.clone().take(50).chain(run.end - 1..run.end) {
-                assert!(self.place_in(index, index * self.per).is_none(), "{index} in {run:?}");
+                assert!(
+                    self.place_in(index, index * self.per, i64::MAX).is_none(),
+                    "{index} in {run:?}"
+                );
             }
         }
         for (index, _) in schedule.windows() {

@@ -223,6 +223,8 @@ fn content_of(request: SendRequest, account: &Account) -> Result<Content, Invali
     };
     let (from_header, reply_to) = (take("from"), take("reply-to"));
     let from = from.or(from_header).unwrap_or_else(|| default_from(account));
+    // An empty text is none.
+    let [text, html] = [text, html].map(|it| it.filter(|it| !it.is_empty()));
     Ok(Content { from, to, reply_to, subject, body: text, html, headers, ..Content::default() })
 }
 

@@ -16,6 +16,8 @@ use crate::problem::Problem;
 /// What is read and thrown away of a body that is too large, so that its sender sees the answer.
 const MAX_DRAINED_BYTES: usize = 64 << 20;
 const DRAIN_TIME: Duration = Duration::from_secs(10);
+/// Whoever announced a body and sends none of it is waiting for the answer.
+const DRAIN_STILL_TIME: Duration = Duration::from_secs(1);
 
 /// Limits on one request's body.
 #[derive(Clone, Copy, Debug)]
@@ -88,7 +90,8 @@ where
 {
     let drain = async {
         let mut drained = 0;
-        while let Some(Ok(frame)) = body.frame().await {
+        let mut next = async || tokio::time::timeout(DRAIN_STILL_TIME, body.frame()).await;
+        while let Ok(Some(Ok(frame))) = next().await {
             drained += frame.data_ref().map_or(0, Bytes::len);
             if drained > MAX_DRAINED_BYTES {
                 break;

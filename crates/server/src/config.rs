@@ -137,7 +137,7 @@ impl Config {
 
 /// What is wrong, on which line, and with which key. Not the line itself, which may hold a secret:
 /// this ends in logs.
-pub(crate) fn placed(text: &str, error: &toml::de::Error) -> String {
+fn placed(text: &str, error: &toml::de::Error) -> String {
     let message = without_value(error.message());
     let Some(before) = error.span().and_then(|span| text.get(..span.start)) else {
         return message;

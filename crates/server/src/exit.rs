@@ -10,6 +10,8 @@ use tollgate_mail::MailError;
 pub(crate) enum Done {
     Ok,
     Refused,
+    /// Some of what was given is not valid; the rest is done, and what is wrong was said.
+    PartlyBad,
 }
 
 /// A command that could not.
@@ -62,6 +64,7 @@ pub(crate) fn code(result: Result<Done, Failure>) -> ExitCode {
     match result {
         Ok(Done::Ok) => ExitCode::SUCCESS,
         Ok(Done::Refused) => ExitCode::from(1),
+        Ok(Done::PartlyBad) => ExitCode::from(2),
         Err(Failure { code, message }) => {
             note!("error: {message}");
             ExitCode::from(code)

@@ -1,8 +1,10 @@
 //! `tollgate serve`: opens the store, puts policies in force, and answers until told to stop.
 
+use std::io::IsTerminal as _;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use tokio::net::TcpListener;
 use tokio::signal::unix::{Signal, SignalKind, signal};
@@ -42,6 +44,8 @@ pub(crate) struct ServeArgs {
     tls_key: Option<PathBuf>,
 }
 
+const KEEP_UP_PAUSE: Duration = Duration::from_secs(1);
+
 /// The policy made at the first start, so that there is something to try.
 const DEFAULT_POLICY: &str = r#"
 limits = [{ name = "window", max = 100, per = "PT4S" }]
@@ -80,10 +84,11 @@ async fn serve(
     (store, listen): (&str, &str),
 ) -> Result<(), Failure> {
     let mut stop_signals = StopSignals::watch()?;
-    if let Some(tls) = &tls {
-        tls.reload_on_hangup()?;
+    match &tls {
+        Some(tls) => tls.reload_on_hangup()?,
+        None => stop_signals.watch_hangup()?,
     }
-    let admin_token = std::env::var("TOLLGATE_ADMIN_TOKEN").ok().filter(|token| !token.is_empty());
+    let admin_token = admin_token()?;
     let gate = open(store).await?;
     let is_new = gate.is_new();
     let shown = tollgate::shown_url(store);
@@ -123,9 +128,11 @@ async fn serve(
     let threads = Threads::start().map_err(|error| {
         Failure::unreachable(format!("the threads for connections did not start: {error}"))
     })?;
+    let keeping_up = tokio::spawn(keep_up(gate.clone()));
     let relay = mail.start();
     listener::serve(listener, app, limits, threads, tls, stop_signals.next()).await;
     watching.stop().await;
+    keeping_up.abort();
     // Messages that are being sent at this moment end first: what came of them is worth knowing.
     // Whoever is told to stop again does not wait for them.
     tokio::select! {
@@ -137,6 +144,32 @@ async fn serve(
     gate.close();
     say!("stopped");
     Ok(())
+}
+
+/// What other instances change, a token revoked or a route added, is in force here soon, also if nobody asks anything.
+async fn keep_up(gate: Tollgate) {
+    loop {
+        tokio::time::sleep(KEEP_UP_PAUSE).await;
+        if let Err(error) = gate.refresh().await {
+            tracing::debug!(%error, "policies and tokens as they were when the store last answered");
+        }
+    }
+}
+
+fn admin_token() -> Result<Option<String>, Failure> {
+    let token = std::env::var("TOLLGATE_ADMIN_TOKEN").ok().filter(|token| !token.is_empty());
+    // No header can carry another.
+    match token {
+        Some(token)
+            if token.trim() != token || token.contains(|c: char| !(' '..='~').contains(&c)) =>
+        {
+            Err(Failure::bad_input(
+                "TOLLGATE_ADMIN_TOKEN may hold only letters, digits and signs of ASCII, and must not \
+                 begin or end with a space or the end of a line",
+            ))
+        }
+        token => Ok(token),
+    }
 }
 
 /// Everybody could come in.
@@ -235,25 +268,43 @@ fn greet(url: &str, store: &str, gate: &Tollgate, access: &Access) {
 struct StopSignals {
     interrupt: Signal,
     terminate: Signal,
+    /// If that is a terminal being closed.
+    hangup: Option<Signal>,
 }
 
 impl StopSignals {
     fn watch() -> Result<Self, Failure> {
-        let watch = |kind| {
-            signal(kind).map_err(|error| {
-                Failure::unreachable(format!("signals cannot be watched: {error}"))
-            })
-        };
         Ok(Self {
             interrupt: watch(SignalKind::interrupt())?,
             terminate: watch(SignalKind::terminate())?,
+            hangup: None,
         })
     }
 
+    /// A terminal that is closed stops the server too. Elsewhere it is an order to reload, from somebody who does not
+    /// know that there is nothing to: it must not stop anything.
+    fn watch_hangup(&mut self) -> Result<(), Failure> {
+        let hangup = watch(SignalKind::hangup())?;
+        self.hangup = std::io::stdin().is_terminal().then_some(hangup);
+        Ok(())
+    }
+
     async fn next(&mut self) {
+        let hung_up = async {
+            match &mut self.hangup {
+                Some(hangup) => hangup.recv().await,
+                None => std::future::pending().await,
+            }
+        };
         tokio::select! {
             _ = self.interrupt.recv() => {}
             _ = self.terminate.recv() => {}
+            _ = hung_up => {}
         }
     }
+}
+
+pub(crate) fn watch(kind: SignalKind) -> Result<Signal, Failure> {
+    signal(kind)
+        .map_err(|error| Failure::unreachable(format!("signals cannot be watched: {error}")))
 }

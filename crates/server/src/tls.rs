@@ -12,11 +12,12 @@ use rustls::pki_types::pem::{self, PemObject};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::signal::unix::SignalKind;
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 
 use crate::exit::Failure;
+use crate::serve::watch;
 
 /// Every handshake begins with it; no HTTP request does.
 const HANDSHAKE_RECORD: u8 = 0x16;
@@ -103,8 +104,7 @@ impl Tls {
     /// From now on SIGHUP has the files read again. Connections go on with what they began with;
     /// a pair that cannot be used leaves the one before in force.
     pub(crate) fn reload_on_hangup(self: &Arc<Self>) -> Result<(), Failure> {
-        let mut hangup = signal(SignalKind::hangup())
-            .map_err(|error| Failure::unreachable(format!("signals cannot be watched: {error}")))?;
+        let mut hangup = watch(SignalKind::hangup())?;
         let tls = self.clone();
         tokio::spawn(async move {
             while hangup.recv().await.is_some() {

@@ -180,17 +180,16 @@ fn read_policy(name: &str, document: Value, faults: &mut Vec<Fault>) -> Option<P
     if given.len() > MAX_LIMITS {
         fields.fault("limits", format!("has {} limits; {MAX_LIMITS} are possible", given.len()));
     }
-    let mut limits: Vec<Limit> = Vec::new();
+    let (mut limits, mut names): (Vec<Limit>, Vec<String>) = Default::default();
     for (position, value) in given.into_iter().enumerate() {
         let place = format!("limits[{position}]");
-        let Some(limit) = limit::read_limit(value, place.clone(), fields.faults()) else {
-            continue;
-        };
-        if limits.iter().any(|other| other.name == limit.name) {
-            let message = format!("{:?} names two limits", limit.name);
-            fields.fault(&format!("{place}.name"), message);
+        if let Some(name) = value.get("name").and_then(Value::as_str) {
+            if names.iter().any(|other| other == name) {
+                fields.fault(&format!("{place}.name"), format!("{name:?} names two limits"));
+            }
+            names.push(name.to_owned());
         }
-        limits.push(limit);
+        limits.extend(limit::read_limit(value, place, fields.faults()));
     }
     if limits.is_empty() && fields.faults().is_empty() {
         fields.fault("limits", "is empty: a policy has at least one limit");
@@ -235,6 +234,8 @@ pub(crate) fn check_name(name: &str) -> Result<(), String> {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"._-:".contains(&byte);
     if name.is_empty() || name.len() > MAX_NAME_BYTES {
         Err(format!("must be 1 to {MAX_NAME_BYTES} characters long"))
+    } else if [".", ".."].contains(&name) {
+        Err(format!("{name:?} means a folder in a path"))
     } else if !name.bytes().all(plain) {
         Err(format!("{name:?} may hold only letters, digits and . _ - :"))
     } else {

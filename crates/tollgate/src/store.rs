@@ -40,6 +40,10 @@ pub(crate) async fn open(url: &str, clock: Option<Arc<dyn Clock>>) -> Result<Sto
         Some("") => {
             Err(Error::BadStoreUrl("sqlite: needs a path, such as sqlite:tollgate.db".into()))
         }
+        Some(":memory:") => {
+            let why = "a store in memory is memory:, not sqlite::memory:";
+            Err(Error::BadStoreUrl(why.into()))
+        }
         Some(path) => Ok(Store::Embedded(Embedded::open(path, clock)?)),
         None => {
             let meant = match url {

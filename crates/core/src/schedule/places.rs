@@ -2,6 +2,8 @@
 //!
 //! Knows one window at a time; which window is asked next is the schedule's business.
 
+use std::ops::Range;
+
 use smallvec::SmallVec;
 
 use super::Place;
@@ -10,19 +12,19 @@ use super::positions::{PositionSet, Stretch};
 use super::state::WindowState;
 use crate::time::Instant;
 
-/// The place this request gets in a window, if there is one for it.
+/// The place in a window for a request that may be given any instant within `reach`, if there is one for it.
 pub(super) fn find(
     plan: &Plan,
     state: &WindowState,
     index: i64,
-    requested: Instant,
+    reach: &Range<Instant>,
     seed: u64,
 ) -> Option<Place> {
     let starts_at = plan.starts_at(index);
-    if state.count() >= plan.max() || !within_share(plan, state, index, requested) {
+    if state.count() >= plan.max() || !within_share(plan, state, index, reach.start) {
         return None;
     }
-    let open = plan.open_ranges(index, requested);
+    let open = plan.open_ranges(index, reach);
     match plan.spread() {
         Spread::Even => {
             let stretches: SmallVec<[Stretch; 4]> = open
@@ -58,7 +60,7 @@ pub(super) fn has_free(plan: &Plan, state: &WindowState, index: i64) -> bool {
     if plan.calendar().is_none() || state.count() >= plan.max() {
         return state.count() < plan.max();
     }
-    find(plan, state, index, plan.starts_at(index), 0).is_some()
+    find(plan, state, index, &(plan.starts_at(index)..Instant::MAX), 0).is_some()
 }
 
 /// Whether the window has any place when it is empty.

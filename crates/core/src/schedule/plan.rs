@@ -141,6 +141,11 @@ impl Plan {
         (self.index_of(Instant::MIN.decidable())..=self.last()).contains(&index)
     }
 
+    /// The instants that a request for `requested` may be given.
+    pub(super) fn reach(&self, requested: Instant) -> Range<Instant> {
+        requested..requested.plus(self.horizon).plus_micros(1)
+    }
+
     /// The last window that a request for `requested` may be given a place in.
     pub(super) fn last_for(&self, requested: Instant) -> i64 {
         self.index_of(requested.plus(self.horizon)).min(self.last())
@@ -151,10 +156,10 @@ impl Plan {
         self.index_of(Instant::MAX.decidable()) - 1
     }
 
-    /// The open parts of a window at or after `from`, for a window that [`Self::considers`].
-    pub(super) fn open_ranges(&self, index: i64, from: Instant) -> Ranges {
+    /// The open parts of a window that lie within `reach`, for a window that [`Self::considers`].
+    pub(super) fn open_ranges(&self, index: i64, reach: &Range<Instant>) -> Ranges {
         let starts_at = self.starts_at(index);
-        let range: Range<Instant> = starts_at.max(from)..starts_at.plus(self.per);
+        let range = starts_at.max(reach.start)..starts_at.plus(self.per).min(reach.end);
         match &self.calendar {
             _ if range.is_empty() => Ranges::new(),
             None => smallvec![range],

@@ -75,6 +75,7 @@ impl Sqlite {
         create_private(&path);
         let mut writing = connect(&path)?;
         migrate(&mut writing, Some(&path))?;
+        end_claims(&writing).map_err(|error| failed(&error, Some(&path)))?;
         let reading = connect(&path)?;
         reading
             .pragma_update(None, "query_only", true)
@@ -107,6 +108,14 @@ impl Sqlite {
         }
         self.writer.stop();
     }
+}
+
+/// Whoever held a claim is gone, or the file would not be ours: nobody need wait for its lease to end.
+fn end_claims(connection: &Connection) -> rusqlite::Result<()> {
+    connection.execute_batch(
+        "update mail_message set lease_until = 0 where state = 2;
+         update mail_tenant set report_lease_until = 0 where report_lease_until is not null;",
+    )
 }
 
 impl Worker {

@@ -17,6 +17,8 @@ const PATIENT_TIMEOUT: Duration = Duration::from_secs(300);
 /// Every account of a large relay fits; nothing a server of ours says is longer.
 const MAX_ANSWER_BYTES: u64 = 64 << 20;
 
+const DEFAULT_SERVER: &str = "http://127.0.0.1:8080";
+
 /// Which server, and how to show what it says.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Remote {
@@ -25,7 +27,7 @@ pub(crate) struct Remote {
         long,
         value_name = "URL",
         env = "TOLLGATE_SERVER",
-        default_value = "http://127.0.0.1:8080"
+        default_value = DEFAULT_SERVER
     )]
     server: String,
     /// The token to show it
@@ -99,7 +101,9 @@ impl Remote {
         body: Option<&Value>,
         within: Duration,
     ) -> Result<Reply, Failure> {
-        let server = self.server.trim_end_matches('/');
+        // A variable that is set to nothing says nothing.
+        let server = Some(self.server.trim_end_matches('/')).filter(|server| !server.is_empty());
+        let server = server.unwrap_or(DEFAULT_SERVER);
         let config = ureq::Agent::config_builder()
             .timeout_global(Some(within))
             .http_status_as_error(false)

@@ -1,14 +1,14 @@
 //! `policy list|show|apply|history|delete`.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::Subcommand;
 use serde_json::Value;
-use tollgate::{Policy, policies_from_toml};
+use tollgate::Policy;
 
 use super::client::{Remote, encode};
 use super::show::{table, text};
-use crate::config::placed;
+use crate::config::Config;
 use crate::exit::{Done, Failure};
 
 #[derive(Debug, Subcommand)]
@@ -111,7 +111,7 @@ fn history(name: &str, remote: &Remote) -> Result<Done, Failure> {
 }
 
 /// All of the file is valid before any of it is sent.
-fn apply(file: &PathBuf, remote: &Remote) -> Result<Done, Failure> {
+fn apply(file: &Path, remote: &Remote) -> Result<Done, Failure> {
     let policies = read_policies(file)?;
     let mut changes = Vec::new();
     for policy in &policies {
@@ -129,24 +129,18 @@ fn apply(file: &PathBuf, remote: &Remote) -> Result<Done, Failure> {
     Ok(Done::Ok)
 }
 
-fn read_policies(file: &PathBuf) -> Result<Vec<Policy>, Failure> {
-    let shown = file.display();
-    let text = std::fs::read_to_string(file).map_err(|error| {
-        Failure::bad_input(format!("{shown} cannot be read: {error}; check the path"))
-    })?;
-    let mut table: toml::Table = text
-        .parse()
-        .map_err(|error| Failure::bad_input(format!("{shown}: {}", placed(&text, &error))))?;
-    let Some(toml::Value::Table(policies)) = table.remove("policy") else {
+/// From a configuration file, all of which must be valid.
+fn read_policies(file: &Path) -> Result<Vec<Policy>, Failure> {
+    let (_, policies) = Config::read(file)
+        .map_err(|error| Failure::bad_input(format!("nothing was applied: {error}")))?;
+    if policies.is_empty() {
         return Err(Failure::bad_input(format!(
-            "{shown} has no [policy.NAME] section, so there is nothing to apply; \
-             tollgate.example.toml has two"
+            "{} has no [policy.NAME] section, so there is nothing to apply; \
+             tollgate.example.toml has two",
+            file.display()
         )));
-    };
-    policies_from_toml(policies).map_err(|invalid| {
-        let faults: Vec<_> = invalid.faults.iter().map(ToString::to_string).collect();
-        Failure::bad_input(format!("{shown}: nothing was applied:\n  {}", faults.join("\n  ")))
-    })
+    }
+    Ok(policies)
 }
 
 fn limits(policy: &Value) -> String {

@@ -12,6 +12,7 @@ use std::path::PathBuf;
 use indicatif::{ProgressBar, ProgressStyle};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
+use ureq::http::StatusCode;
 
 use super::client::Remote;
 use super::show::printable;
@@ -60,6 +61,8 @@ struct Counts {
     already: u64,
     failed: u64,
     failures: Vec<Value>,
+    /// Whether a line was not valid, rather than refused.
+    is_bad: bool,
 }
 
 pub(crate) fn run(args: &ImportArgs) -> Result<Done, Failure> {
@@ -104,7 +107,7 @@ impl Import<'_> {
         let mut event = match line.event {
             Ok(event) => event,
             Err(why) => {
-                self.failed(line.number, &why);
+                self.bad(line.number, &why);
                 return Ok(());
             }
         };
@@ -114,7 +117,7 @@ impl Import<'_> {
         let event = json!(event);
         let bytes = event.to_string().len() + 1;
         if bytes > MAX_EVENT_BYTES {
-            self.failed(line.number, &format!("is longer than {MAX_EVENT_BYTES} bytes"));
+            self.bad(line.number, &format!("is longer than {MAX_EVENT_BYTES} bytes"));
             return Ok(());
         }
         if self.batch.len() >= MAX_EVENTS || self.batch_bytes + bytes > MAX_BYTES {
@@ -144,7 +147,12 @@ impl Import<'_> {
         let mut given = 0;
         for (number, result) in numbers.into_iter().zip(results) {
             match result["detail"].as_str() {
-                Some(why) => self.failed(number, why),
+                Some(why) => {
+                    let refusals = [StatusCode::CONFLICT, StatusCode::SERVICE_UNAVAILABLE];
+                    let is_refusal = refusals.iter().any(|it| result["status"] == it.as_u16());
+                    self.counts.is_bad |= !is_refusal;
+                    self.failed(number, why);
+                }
                 None => given += 1,
             }
         }
@@ -153,6 +161,11 @@ impl Import<'_> {
         self.counts.assigned += given - already;
         self.bar.set_message(format!("{} assigned", self.counts.assigned));
         Ok(())
+    }
+
+    fn bad(&mut self, line: u64, why: &str) {
+        self.counts.is_bad = true;
+        self.failed(line, why);
     }
 
     fn failed(&mut self, line: u64, why: &str) {
@@ -166,7 +179,7 @@ impl Import<'_> {
 
 impl Counts {
     fn told(self, remote: &Remote) -> Done {
-        let Self { assigned, already, failed, failures } = self;
+        let Self { assigned, already, failed, failures, is_bad } = self;
         let reported = failures.len() as u64;
         if remote.json {
             say!(
@@ -180,6 +193,10 @@ impl Counts {
             }
             say!("{assigned} assigned, {already} already, {failed} failed");
         }
-        if failed == 0 { Done::Ok } else { Done::Refused }
+        match (failed, is_bad) {
+            (0, _) => Done::Ok,
+            (_, true) => Done::PartlyBad,
+            (_, false) => Done::Refused,
+        }
     }
 }

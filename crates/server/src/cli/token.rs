@@ -83,6 +83,12 @@ fn create_token(
 ) -> Result<Done, Failure> {
     let name = name.unwrap_or(scope.as_str());
     let token = match store {
+        Some("memory:") => {
+            return Err(Failure::bad_input(
+                "a store in memory ends with this command, and the token with it: set \
+                 TOLLGATE_ADMIN_TOKEN for a server on memory:",
+            ));
+        }
         Some(store) => create_in_store(store, name, scope)?,
         None => {
             let body = json!({ "scope": scope.as_str(), "name": name });
@@ -95,6 +101,7 @@ fn create_token(
         say!("{token}");
         note!("this is shown once; keep it, and use it as TOLLGATE_TOKEN");
     }
+    crate::say::seen("the token")?;
     Ok(Done::Ok)
 }
 

@@ -7,6 +7,7 @@ use axum::http::StatusCode;
 use axum::{Extension, Json};
 use serde::Serialize;
 use serde_json::Value;
+use tollgate::core::Rule;
 use tollgate::{Compiled, Policy};
 use utoipa::ToSchema;
 
@@ -119,11 +120,20 @@ pub(crate) async fn put(
     let gate = app.gate.clone();
     let applied = app.finish(async move { gate.apply(&policy, &caller.name).await }).await?;
     let status = if applied.created { StatusCode::CREATED } else { StatusCode::OK };
+    let limits = applied.policy.policy().limits();
+    let has_buckets = limits.iter().any(|limit| matches!(limit.rule, Rule::Bucket { .. }));
     let detail = match (applied.changed, applied.restarted.as_slice()) {
         (false, _) => "nothing changed".to_owned(),
         (true, []) if applied.created => "in force".to_owned(),
+        (true, []) if has_buckets => {
+            "in force; limits that were there keep their counts, buckets stay as full as they were"
+                .to_owned()
+        }
         (true, []) => "in force; limits that were there keep their counts".to_owned(),
-        (true, names) => format!("in force; counting starts anew for {}", names.join(", ")),
+        (true, names) => format!(
+            "in force; counting starts anew for {}, or goes on where it stood when it was last so",
+            names.join(", ")
+        ),
     };
     Ok((
         status,

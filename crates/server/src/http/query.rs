@@ -106,10 +106,11 @@ fn bad_query(rejection: &QueryRejection) -> Problem {
 /// An RFC 3339 time. One finer than a microsecond is rounded up: what is given for it must not
 /// come before it.
 pub(crate) fn instant(field: &str, text: &str) -> Result<Instant, Problem> {
-    let read: Result<jiff::Timestamp, _> = text.parse();
-    let time = read.map_err(|_| {
+    let read = text.parse::<jiff::Timestamp>().ok().filter(|_| is_as_in_rfc_3339(text));
+    let time = read.ok_or_else(|| {
         let detail = format!(
-            "{field} {text:?} is not a time; write it as RFC 3339 does: 2025-06-01T12:00:00Z"
+            "{field} {text:?} is not a time from {FIRST} to {LAST}; write it as RFC 3339 does: \
+             2025-06-01T12:00:00Z"
         );
         Problem::bad_field(field, detail)
     })?;
@@ -124,6 +125,28 @@ pub(crate) fn instant(field: &str, text: &str) -> Result<Instant, Problem> {
         field,
         format!("{field} {text:?} is out of range: it must be from {FIRST} to {LAST}"),
     ))
+}
+
+/// Only what has one meaning: the parser takes all of ISO 8601, and a second that is not on our clocks for the one before.
+fn is_as_in_rfc_3339(text: &str) -> bool {
+    let is_shaped = |text: &str, shape: &str| {
+        let matches = |(byte, wanted): (u8, u8)| match wanted {
+            b'0' => byte.is_ascii_digit(),
+            wanted => byte.eq_ignore_ascii_case(&wanted),
+        };
+        text.len() == shape.len() && text.bytes().zip(shape.bytes()).all(matches)
+    };
+    let Some((time, rest)) = text.split_at_checked("2025-06-01T12:00:00".len()) else {
+        return false;
+    };
+    let zone = match rest.strip_prefix('.') {
+        Some(fraction) => fraction.trim_start_matches(|digit: char| digit.is_ascii_digit()),
+        None => rest,
+    };
+    let is_zone = is_shaped(zone, "Z")
+        || (["+00:00", "-00:00"].iter().any(|shape| is_shaped(zone, shape))
+            && &zone[1..] < "24:00");
+    is_shaped(time, "0000-00-00T00:00:00") && !time.ends_with("60") && is_zone
 }
 
 /// The instants from `from` up to, not including, `to`; all of them where nothing is said.

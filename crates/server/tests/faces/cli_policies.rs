@@ -61,13 +61,18 @@ fn a_file_with_faults_applies_nothing_and_lists_them_all() {
     }
     server.get("/admin/policies/alpha").problem(404);
     for (text, said) in
-        [("[policy", "policies.toml"), ("", "[policy.NAME]"), ("policy = 1", "[policy.NAME]")]
+        [("[policy", "policies.toml"), ("", "[policy.NAME]"), ("policy = 1", "policy invalid type")]
     {
         let ended = apply(&setup, &server, text).expect(2);
         assert!(ended.err.contains(said), "{text}: {}", ended.err);
     }
     let secret = apply(&setup, &server, "[alerts]\nsecret = whsec-sesame").expect(2);
     assert!(secret.err.contains("line 2") && !secret.err.contains("sesame"), "{secret:?}");
+    // As in the file of a server, of which this may be a part.
+    let typo =
+        "[policy.gamma]\nlimits = [{ name = \"a\", max = 1, per = \"1h\" }]\n[polcy.delta]\n";
+    let ended = apply(&setup, &server, typo).expect(2);
+    assert!(ended.err.contains("polcy"), "{ended:?}");
     let missing = tollgate(&server, &["policy", "apply", "missing.toml"]).expect(2);
     assert!(missing.err.contains("missing.toml"), "{missing:?}");
     assert_eq!(server.get("/admin/policies").ok()["policies"].as_array().unwrap().len(), 1);

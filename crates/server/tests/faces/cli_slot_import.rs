@@ -79,7 +79,7 @@ fn lines_that_fail_are_reported_by_number_and_hold_up_no_other() {
          few,c\nno-config,unknown,{NOON}\n\"two\nlines\",c,{NOON}\n{long},c,{NOON}\ngood,c,\n\
          last,c,{NOON}\n"
     );
-    let ended = desk.import("events.csv", &text, &[]).expect(1);
+    let ended = desk.import("events.csv", &text, &[]).expect(2);
     assert_eq!(ended.out.trim(), "3 assigned, 0 already, 6 failed");
     for (line, said) in [
         (3, "eventId"),
@@ -95,7 +95,7 @@ fn lines_that_fail_are_reported_by_number_and_hold_up_no_other() {
         assert!(found.contains(said), "{found}");
     }
     assert_eq!(ended.err.lines().count(), 6, "{}", ended.err);
-    let again = desk.import("events.csv", &text, &["--json"]).expect(1).json();
+    let again = desk.import("events.csv", &text, &["--json"]).expect(2).json();
     assert_eq!((&again["already"], &again["failed"]), (&json!(3), &json!(6)));
     let numbers: Vec<_> = again["failures"].as_array().unwrap().iter().collect();
     let mut numbers: Vec<_> = numbers.iter().map(|one| one["line"].as_u64().unwrap()).collect();
@@ -108,7 +108,7 @@ fn what_is_no_csv_is_reported_and_the_rest_is_imported() {
     let desk = Desk::new();
     let mut text = b"eventId\r\na\r\n\r\nb\"x\r\ny\"\r\n\xff\r\nc\r\n\"d\"\"\r\ne\"\r\n".to_vec();
     text.extend(b"f\r\n\"open\r\ng");
-    let ended = desk.import("events.csv", text, &["--config", "c"]).expect(1);
+    let ended = desk.import("events.csv", text, &["--config", "c"]).expect(2);
     assert_eq!(ended.out.trim(), "4 assigned, 0 already, 3 failed");
     for (line, said) in [(4, "quote"), (6, "UTF-8"), (11, "not closed")] {
         let found = ended
@@ -128,7 +128,7 @@ fn bad_json_lines_are_reported_by_number() {
         "{{\"eventId\":\"a\"}}\nnonsense\n{{\"eventId\":7}}\n{{\"eventid\":\"b\"}}\n{{\"eventId\":\
          \"{long}\"}}\n{{}}\n{{\"eventId\":\"z\"}}\n"
     );
-    let ended = desk.import("events.jsonl", text, &[]).expect(1);
+    let ended = desk.import("events.jsonl", text, &[]).expect(2);
     assert_eq!(ended.out.trim(), "2 assigned, 0 already, 5 failed");
     for line in 2..=6 {
         assert!(ended.err.contains(&format!("line {line}: ")), "{}", ended.err);
@@ -188,4 +188,13 @@ fn an_import_that_was_cut_off_goes_on_when_it_is_run_again() {
     let counts: Value = tollgate(&server, &[&arguments[..], &["--json"]].concat()).expect(0).json();
     assert_eq!((&counts["already"], &counts["assigned"]), (&json!(kept), &json!(20_000 - kept)));
     assert_eq!(server.verified("c")["slots"], 20_000);
+}
+
+#[test]
+fn an_import_of_which_some_is_refused_and_nothing_bad_exits_1() {
+    let desk = Desk::new();
+    let event = |id: &str, time: &str| format!("eventId,configName,requestedTime\n{id},c,{time}\n");
+    desk.import("events.csv", event("a", NOON), &[]).expect(0);
+    // The same event at another time: a conflict.
+    desk.import("events.csv", event("a", ""), &[]).expect(1);
 }

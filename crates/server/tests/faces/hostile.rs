@@ -1,6 +1,8 @@
 //! What an attacker sends: two readings of one request, values that would become headers, tricks with
 //! paths, receipts of elsewhere. Each is one clear refusal, and nothing is counted by it.
 
+use std::time::{Duration, Instant};
+
 use serde_json::json;
 
 use crate::support::raw::{Raw, get, post};
@@ -192,4 +194,17 @@ fn the_command_line_follows_nobody_with_its_token() {
     answering.join().unwrap();
     let came = target.accept();
     assert!(came.is_err(), "somebody came: {came:?}");
+}
+
+/// A proxy may hand on the head of a request and keep its body.
+#[test]
+fn a_body_that_was_announced_and_never_comes_does_not_hold_up_the_answer() {
+    let server = Server::memory();
+    for path in ["/gate", "/healthz", "/nowhere"] {
+        let mut raw = Raw::connect(&server);
+        let started = Instant::now();
+        raw.send(format!("GET {path} HTTP/1.1\r\nHost: test\r\nContent-Length: 5000\r\n\r\n"));
+        raw.reply();
+        assert!(started.elapsed() < Duration::from_secs(8), "{path}: {:?}", started.elapsed());
+    }
 }

@@ -53,6 +53,18 @@ fn a_command_ends_with_its_own_exit_code_whoever_reads() {
 }
 
 #[test]
+fn what_is_shown_once_must_be_seen() {
+    let server = Server::memory();
+    for stdout in [full(), closed()] {
+        let ended =
+            run(&server, &["mail", "tenants", "add", "acme"], Stdio::null(), Stdio::piped());
+        assert_eq!(ended.status.code(), Some(0), "{ended:?}");
+        let ended = run(&server, &["mail", "tenants", "token", "acme"], stdout, Stdio::piped());
+        assert_eq!(ended.status.code(), Some(3), "{ended:?}");
+    }
+}
+
+#[test]
 fn a_full_disk_is_told_of_once() {
     let server = Server::memory();
     server.policy("spent", &json!([{ "name": "a", "max": 1, "per": "3650d" }]));

@@ -124,7 +124,7 @@ fn mail_files_are_sent_and_followed() {
     let no_mail = setup.write("no.eml", "this is a diary");
     let [good, bad, no_mail] = [good, bad, no_mail].map(|path| path.display().to_string());
     let sent = mail(&server, &format!("send {good} {bad} {no_mail} --tenant acme --account main"))
-        .expect(1);
+        .expect(2);
     assert_eq!(sent.out.trim(), "1 queued, 2 rejected");
     assert!(sent.err.contains("bad.eml") && sent.err.contains("no.eml"), "{sent:?}");
     eventually("it arrives", || (sink.messages().len() == 1).then_some(()));
@@ -187,4 +187,32 @@ fn mail_commands_exit_2_for_bad_input_and_3_for_no_server() {
         assert!(ended.err.contains(said), "{line}: {said} is not in {}", ended.err);
     }
     mail(&server, "tenants list --server http://127.0.0.1:1").expect(3);
+}
+
+#[test]
+fn a_password_goes_only_when_it_is_told_to() {
+    let server = Server::memory();
+    mail(&server, "tenants add acme").expect(0);
+    let add = |more: &[&str], from_environment: Option<&str>| {
+        let mut command = clean(env!("CARGO_BIN_EXE_tollgate"));
+        command.args(["mail", "accounts", "add", "main", "--tenant", "acme", "--host", "h"]);
+        command.args(["--user", "u"]).args(more).env("TOLLGATE_SERVER", server.url(""));
+        if let Some(password) = from_environment {
+            command.env("TOLLGATE_SMTP_PASSWORD", password);
+        }
+        Ended::of(command)
+    };
+    let has_password = || {
+        let accounts = json_of(&server, "accounts list --tenant acme");
+        accounts["accounts"][0]["has_password"].as_bool().unwrap()
+    };
+    add(&["--password", "secret"], None).expect(0);
+    // Standard input is empty.
+    let ended = add(&["--password-stdin"], None).expect(2);
+    assert!(ended.err.contains("no password"), "{ended:?}");
+    assert!(has_password());
+    add(&[], Some("")).expect(0);
+    assert!(has_password());
+    add(&["--password", ""], None).expect(0);
+    assert!(!has_password());
 }

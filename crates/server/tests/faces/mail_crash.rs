@@ -4,9 +4,9 @@ use std::collections::BTreeSet;
 
 use serde_json::json;
 
-use crate::support::eventually;
 use crate::support::mail::{hasty, letter, message_body, with};
 use crate::support::sink::Sink;
+use crate::support::{Setup, eventually};
 
 #[test]
 fn mail_accepted_before_a_kill_is_sent_after_a_restart_and_hardly_any_twice() {
@@ -72,4 +72,21 @@ fn mail_being_sent_when_the_server_stops_is_finished_first() {
     let server = setup.start();
     assert_eq!(server.mail("acme")["m"]["status"], "sent");
     assert_eq!(sink.messages().len(), 1);
+}
+
+/// A lease says how long others wait for one who may have died. On a file there are no others.
+#[test]
+fn on_a_file_mail_that_a_killed_server_was_sending_is_tried_again_at_the_restart() {
+    let mute = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let setup = Setup::sqlite();
+    let server = setup.start();
+    server.mail_tenant("acme", mute.local_addr().unwrap().port());
+    server.queue(&[message_body("acme", "m")]);
+    let sending = mute.accept().unwrap();
+    server.kill();
+    drop(sending);
+    let server = setup.start();
+    mute.set_nonblocking(true).unwrap();
+    eventually("it is tried again", || mute.accept().ok());
+    assert_eq!(server.mail("acme")["m"]["attempts"], 2);
 }

@@ -103,6 +103,27 @@ fn a_token_made_on_one_server_opens_and_closes_the_other() {
 }
 
 #[test]
+fn a_token_revoked_on_one_server_is_refused_by_another_that_nobody_asked_meanwhile() {
+    let (one, other) = two_servers();
+    let made = one.post("/admin/tokens", &json!({ "scope": "admin" })).json();
+    let admin = made["token"].as_str().unwrap();
+    let call = Call::post("/api/v1/check", &json!({ "policy": "default", "subject": {} }));
+    let refused = (0..10).any(|_| {
+        let make = Call::post("/admin/tokens", &json!({ "scope": "check", "name": "ci" }));
+        let token = one.send(make.token(admin)).json()["token"].as_str().unwrap().to_owned();
+        assert_eq!(other.send(call.clone().token(&token)).status, 200);
+        let listed = one.send(Call::new("GET", "/admin/tokens").token(admin)).ok();
+        let row = listed["tokens"].as_array().unwrap().last().unwrap().clone();
+        let path = format!("/admin/tokens/{}", row["id"].as_str().unwrap());
+        assert_eq!(one.send(Call::new("DELETE", &path).token(admin)).status, 200);
+        // It asks by itself every second; on a loaded machine a little later, so there are other rounds.
+        std::thread::sleep(std::time::Duration::from_millis(1500));
+        other.send(call.clone().token(&token)).status == 401
+    });
+    assert!(refused, "ten revoked tokens in a row were good for one more check");
+}
+
+#[test]
 fn an_idempotency_key_is_known_to_all_servers() {
     let (one, other) = two_servers();
     one.policy("p", &limits(5));

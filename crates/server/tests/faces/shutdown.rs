@@ -172,3 +172,13 @@ fn a_second_signal_does_not_wait_for_mail_that_is_being_sent() {
     assert_eq!(server.ended().code(), Some(0));
     assert!(server.said().contains("stopping at once"), "{}", server.said());
 }
+
+/// Without a certificate there is nothing to read again, and no reason to stop.
+#[test]
+fn a_sighup_leaves_a_server_without_tls_as_it_is() {
+    let mut server = Server::memory();
+    server.signal("HUP");
+    server.get("/healthz").ok();
+    server.signal("TERM");
+    assert_eq!(server.ended().code(), Some(0));
+}

@@ -292,3 +292,18 @@ fn slots_are_counted_in_the_metrics_by_what_they_were_told() {
     assert!(text.contains("tollgate_slot_delay_seconds_count 2\n"), "{text}");
     assert!(!text.contains("unknown"), "{text}");
 }
+
+#[test]
+fn nothing_is_given_beyond_the_horizon() {
+    let server = Server::memory();
+    let limits = json!([{ "name": "a", "max": 4, "per": "1d" }]);
+    let policy = json!({ "limits": limits, "schedule": { "horizon": "7h" } });
+    assert_eq!(server.put("/admin/policies/h", &policy).status, 201);
+    let midnight = "2030-06-01T00:00:00Z";
+    for (id, at) in [("a", "2030-06-01T00:00:00.000000Z"), ("b", "2030-06-01T06:00:00.000000Z")] {
+        assert_eq!(server.ask_slot(id, "h", midnight).ok()["scheduledTime"], at);
+    }
+    // The day has two more places, at noon and at six in the evening.
+    server.ask_slot("c", "h", midnight).problem(503);
+    server.ask_slot("c", "h", "2030-06-01T05:00:00Z").ok();
+}

@@ -79,7 +79,9 @@ fn another_programs_database_is_refused_and_left_alone() {
 #[test]
 fn a_store_that_is_not_known_is_bad_usage() {
     let setup = Setup::memory();
-    for url in ["sqlite:", "counts.db", "mysql://localhost", "", "memory", "memory:x"] {
+    for url in
+        ["sqlite:", "counts.db", "mysql://localhost", "", "memory", "memory:x", "sqlite::memory:"]
+    {
         refuses_store(&setup, url, 2);
     }
     let ended = refuses_store(&setup, "mysql://ada:hush-hush@db.example.com/x", 2);

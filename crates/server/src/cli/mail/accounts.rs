@@ -188,13 +188,22 @@ impl AddArgs {
 
     fn password(&self) -> Result<Option<String>, Failure> {
         if !self.password_stdin {
-            return Ok(self.password.clone());
+            // A variable that is set to nothing says nothing; `--password ''` takes the password away.
+            let is_from_environment = std::env::var_os("TOLLGATE_SMTP_PASSWORD").is_some();
+            let said = |password: &&String| !(password.is_empty() && is_from_environment);
+            return Ok(self.password.as_ref().filter(said).cloned());
         }
         let mut line = String::new();
         std::io::stdin().lock().read_line(&mut line).map_err(|error| {
             Failure::bad_input(format!("no password on standard input: {error}"))
         })?;
-        Ok(Some(line.trim_end_matches(['\r', '\n']).to_owned()))
+        match line.trim_end_matches(['\r', '\n']) {
+            // What should have written one has failed: nobody means to take the password away so.
+            "" => Err(Failure::bad_input(
+                "no password on standard input; `--password ''` takes it away",
+            )),
+            password => Ok(Some(password.to_owned())),
+        }
     }
 }
 

@@ -118,6 +118,7 @@ fn create(args: &CreateArgs) -> Result<Done, Failure> {
             text(&answer["daily_limit"])
         );
     }
+    crate::say::seen("the key")?;
     Ok(Done::Ok)
 }
 

@@ -145,6 +145,6 @@ impl<'a> Sending<'a> {
         } else {
             say!("{queued} queued, {count} rejected");
         }
-        if count == 0 { Done::Ok } else { Done::Refused }
+        if count == 0 { Done::Ok } else { Done::PartlyBad }
     }
 }

@@ -76,6 +76,7 @@ pub(super) fn run(command: &TenantCommand) -> Result<Done, Failure> {
                 say!("{}", text(&answer["token"]));
                 note!("this is shown once; the one before is no longer valid");
             }
+            crate::say::seen("the token")?;
             Ok(Done::Ok)
         }
     }
@@ -91,6 +92,7 @@ fn add(args: &AddArgs) -> Result<Done, Failure> {
     if let (Some(secret), false) = (answer["report_secret"].as_str(), remote.json) {
         say!("reports are signed with {secret}");
         note!("this is shown once; keep it to verify reports");
+        crate::say::seen("the secret")?;
     }
     Ok(told)
 }

@@ -122,13 +122,21 @@ pub(crate) async fn run_now(
     request: axum::extract::Request,
 ) -> Result<Json<Commanded>, Problem> {
     let Chosen { tenant_id, batch_code, account_id, ids } = body_of(&app, request).await?;
-    let tenant_id = reach.tenant(tenant_id)?;
+    let tenants: Vec<String> = match reach.tenant(tenant_id)? {
+        Some(tenant_id) => vec![tenant_id],
+        None => {
+            let tenants = app.mail.tenants().await.map_err(|error| app.mail_failed(error))?;
+            tenants.into_iter().map(|tenant| tenant.id).collect()
+        }
+    };
+    // Names are a tenant's own: another's may be the same, and what is sent stays sent.
+    let names_some = batch_code.is_some() || account_id.is_some() || ids.is_some();
+    if names_some && tenants.len() > 1 {
+        let detail = "tenant_id is required: other tenants may have the same names";
+        return Err(Problem::bad_field("tenant_id", detail));
+    }
     let mail = app.mail.clone();
     let moved = async move {
-        let tenants = match tenant_id {
-            Some(tenant_id) => vec![tenant_id],
-            None => mail.tenants().await?.into_iter().map(|tenant| tenant.id).collect(),
-        };
         let mut selection = Selection { tenant_id: String::new(), batch_code, account_id, ids };
         let mut moved = 0;
         for tenant_id in tenants {

@@ -20,7 +20,7 @@ impl Server {
     pub(crate) fn short_config(&self, name: &str, max: u64) {
         let policy = json!({
             "limits": [{ "name": "window", "max": max, "per": "1h" }],
-            "schedule": { "horizon": "1s" },
+            "schedule": { "horizon": "59m" },
         });
         let reply = self.put(&format!("/admin/policies/{name}"), &policy);
         assert!([200, 201].contains(&reply.status), "{reply:?}");
