@@ -16,7 +16,7 @@ use tokio::time::Instant as Stopwatch;
 
 use super::history::{Change, Commit, Event, History, Key, Step, Terms};
 use super::weather::Weather;
-use crate::soak::dice::Dice;
+use crate::dice::Dice;
 
 use locks::Held;
 pub(super) use locks::{Lock, LockTimeout};
