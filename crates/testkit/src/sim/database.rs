@@ -203,7 +203,8 @@ impl Database {
     pub(super) fn note_in(&self, state: &mut State, event: Event) -> usize {
         let clock = self.clock_of(state);
         let at_millis = u64::try_from(self.elapsed().as_millis()).expect("a simulation is short");
-        state.history.steps.push(Step { at_millis, clock, event });
+        let latest_clock = state.latest_clock;
+        state.history.steps.push(Step { at_millis, clock, latest_clock, event });
         state.history.steps.len() - 1
     }
 
