@@ -203,8 +203,11 @@ async fn a_million_subjects_take_bounded_memory() {
         hands.0.fetch_add(1, SeqCst);
     }
     println!("a million subjects: {} KiB held, at most {} KiB", held >> 10, most >> 10);
-    assert!(held < 16 << 20, "{held} bytes");
-    assert!(held < after_a_tenth + (4 << 20), "{held} bytes, of which {after_a_tenth} at first");
+    // 400 and 800 KiB, and a half more for other allocators and tables.
+    assert!(held < 600 << 10, "{held} bytes");
+    assert!(most < 1200 << 10, "{most} bytes");
+    // One slice of five minutes fills up, and then no more of them are kept.
+    assert!(held < after_a_tenth + (400 << 10), "{held} bytes, of which {after_a_tenth} at first");
     let top = scene.top(1).await;
     let (counted, error) = (top[0].refused, top[0].error);
     assert_eq!(&*top[0].subject, r#"{"user":"often"}"#);
