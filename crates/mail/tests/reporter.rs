@@ -77,15 +77,17 @@ async fn final_outcomes_arrive_in_batches_and_signed() {
 
 #[tokio::test]
 async fn reports_that_were_not_taken_come_again_with_growing_delays() {
-    let stage = Stage::new().await;
+    let quick = Duration::from_millis(10);
+    let stage = Stage::with(MailSettings { poll_interval: quick, ..settings() }).await;
     let webhook = Webhook::start();
     webhook.failing.store(2, SeqCst);
     reports_to(&stage, TENANT, &webhook).await;
     stage.account("main", |_| {}).await;
     stage.add(vec![message("m0")]).await;
     until("the first request", async || webhook.posts().len() == 1).await;
-    // A second at a time, so that none is sent long after it was due.
+    // A second at a time, which the relay looks at, so that none is sent long after it was due.
     until("the third", async || {
+        tokio::time::sleep(5 * quick).await;
         stage.clock.advance(secs(1));
         webhook.taken() == ["m0"]
     })
