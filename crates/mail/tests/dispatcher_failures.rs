@@ -192,7 +192,7 @@ async fn a_server_that_asks_for_a_pause_gets_one_and_nobody_else_does() {
 #[tokio::test]
 async fn a_stalled_server_delays_nobody_else() {
     let given =
-        MailSettings { attempt_timeout: Duration::from_secs(3), concurrency: 2, ..settings() };
+        MailSettings { attempt_timeout: Duration::from_secs(300), concurrency: 2, ..settings() };
     let stage = Stage::with(given).await;
     stage.account("main", |_| {}).await;
     stage.account("other", |_| {}).await;
@@ -206,6 +206,14 @@ async fn a_stalled_server_delays_nobody_else() {
     stage.add(others.collect()).await;
     stage.until_count(Status::Sent, 20).await;
     assert_eq!(stage.attempts("m0").await, [], "still stalled");
+}
+
+#[tokio::test]
+async fn a_stalled_server_is_given_up_in_time() {
+    let given = MailSettings { attempt_timeout: Duration::from_secs(1), ..settings() };
+    let stage = Stage::with(given).await;
+    stage.account("main", |_| {}).await;
+    stage.add(vec![message_to("m0", "stall")]).await;
     let row = stage.until_status("m0", Status::Deferred).await;
     assert!(row.last_error.unwrap().contains("did not answer in time"));
 }

@@ -73,7 +73,7 @@ async fn two_instances_send_two_thousand_messages_once_each() {
     assert_eq!(arrivals.len(), 2000);
     assert!(arrivals.values().all(|times| *times == 1));
     let mut instances = BTreeSet::new();
-    for number in 0..200 {
+    for number in 0..2000 {
         for attempt in one.attempts(TENANT, &format!("m{number}")).await.unwrap() {
             instances.insert(attempt.instance);
         }

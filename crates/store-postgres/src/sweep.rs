@@ -53,7 +53,7 @@ enum Walk {
 
 /// Sweeps for as long as the store is open.
 pub(crate) async fn run(inner: Arc<Inner>) {
-    if inner.time.to_sweep_by().is_some() {
+    if inner.time.is_injected() {
         // Tests say what time it is, and when to sweep: a sweep at a moment of its own would be felt
         // by those that step the clock back.
         return;
@@ -62,9 +62,7 @@ pub(crate) async fn run(inner: Arc<Inner>) {
     let mut after = Vec::new();
     loop {
         tokio::time::sleep(if after.is_empty() { BETWEEN_WALKS } else { BETWEEN_STEPS }).await;
-        let keep_idle = i64::try_from(inner.settings.keep_idle.as_micros()).unwrap_or(i64::MAX);
-        let idle_since = inner.time.now().as_micros().saturating_sub(keep_idle);
-        after = match inner.sweep_step(&mut client, &after, Some(idle_since)).await {
+        after = match inner.sweep_step(&mut client, &after, inner.settings.keep_idle).await {
             Ok(Walk::After(key)) => key,
             Ok(Walk::Done | Walk::NotOurs) => Vec::new(),
             Err(error) => {
@@ -80,11 +78,10 @@ impl Postgres {
     /// Removes every key that is idle now, instead of in passing.
     pub async fn sweep(&self) -> Result<(), StoreError> {
         self.inner.still_open()?;
-        let by = self.inner.time.to_sweep_by();
         let mut client = None;
         let mut after = Vec::new();
         loop {
-            match self.inner.sweep_step(&mut client, &after, by).await? {
+            match self.inner.sweep_step(&mut client, &after, Duration::ZERO).await? {
                 Walk::After(key) => after = key,
                 Walk::Done => return Ok(()),
                 Walk::NotOurs => tokio::time::sleep(BETWEEN_STEPS).await,
@@ -98,35 +95,42 @@ impl Inner {
         &self,
         client: &mut Option<Client>,
         after: &[u8],
-        by: Option<i64>,
+        keep_idle: Duration,
     ) -> Result<Walk, StoreError> {
         let client = match client {
             Some(client) if !client.is_closed() => client,
             _ => client.insert(self.connector.connect(self.settings.deadline).await?),
         };
-        self.sweep_rows(client, after, by).await.map_err(|error| failed("sweeping failed", error))
+        let swept = self.sweep_rows(client, after, keep_idle).await;
+        swept.map_err(|error| failed("sweeping failed", error))
     }
 
     async fn sweep_rows(
         &self,
         client: &Client,
         after: &[u8],
-        by: Option<i64>,
+        keep_idle: Duration,
     ) -> Result<Walk, tokio_postgres::Error> {
         let begin = format!(
             "begin isolation level read committed; {ABANDONED} \
              set local lock_timeout = 1000; set local statement_timeout = 5000"
         );
         client.batch_execute(&begin).await?;
-        let one_at_a_time = "select pg_try_advisory_xact_lock(hashtextextended($1, 0))";
+        let one_at_a_time =
+            "select pg_try_advisory_xact_lock(hashtextextended($1, 0)), tollgate.clock_micros()";
         let name = format!("tollgate sweep {}", self.settings.schema);
         let ours = self.query(client, one_at_a_time, &[(&name, Type::TEXT)]).await?;
-        if !ours.first().is_some_and(|row| row.get(0)) {
+        let Some(ours) = ours.first().filter(|row| row.get(0)) else {
             // Who does not sweep is asked for its metrics all the same.
             self.count_keys(client).await?;
             client.batch_execute("rollback").await?;
             return Ok(Walk::NotOurs);
-        }
+        };
+        // Just read: what an instance that was idle carries forward may be from before the clock was set back,
+        // and would take away what still counts.
+        let now = self.time.read(ours.get(1)).as_micros();
+        let keep_idle = i64::try_from(keep_idle.as_micros()).unwrap_or(i64::MAX);
+        let by = now.saturating_sub(keep_idle);
         let parameters: [(&(dyn ToSql + Sync), Type); 3] =
             [(&after, Type::BYTEA), (&ROWS_PER_STEP, Type::INT4), (&by, Type::INT8)];
         let sql = "select last_key, swept_at from tollgate.sweep_step($1, $2, $3)";

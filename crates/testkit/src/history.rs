@@ -6,8 +6,8 @@
 //!
 //! - the **least** that the store must have counted: every allowed answer, less what was given back,
 //!   from the earliest moment at which that can have happened;
-//! - the **most** it can have counted: every allowed answer as if nothing was ever given back, and
-//!   everything in doubt.
+//! - the **most** it can have counted: every allowed answer, less what was given back, from when that was
+//!   known to be done, and everything in doubt, for as long as it can count.
 //!
 //! Then every answer is held against both:
 //!
@@ -19,15 +19,18 @@
 //!   lost update shows here at once, long before it fills a window;
 //! - *invented*: it says that more is used than the most;
 //! - *refused for nothing*: refused, although the most leaves room for it. So where nothing is in
-//!   doubt and nothing was given back, exactly as much passes as fits, in every window;
+//!   doubt and nothing is being given back, exactly as much passes as fits, in every window;
 //! - *by the wrong version*: it was asked after a newer version was known to be in force, or decided
 //!   before its own was made. Only a refusal from memory may be by the version of a second ago.
 //!
 //! How tight it is: to the unit where nothing was given back and nothing is in doubt, also across
 //! changes of `max`, because each answer is judged by its own version's and the version by the log of
 //! changes. A refund makes the least smaller by its cost from the moment it was *sent*, some
-//! milliseconds before it was done; what is in doubt makes the most larger for the whole history. A
-//! bucket's arithmetic is rounded in the store's favour, by less than a millionth of a unit.
+//! milliseconds before it was done, and the most from when its answer was *there*; for whoever is refused
+//! from memory, a second later. A bucket may give back less than was spent, so there the most stays. What
+//! is in doubt makes the most larger from when it was asked for until it has left its window, counted
+//! from when nobody waited for it any more. A bucket's arithmetic is rounded in the store's favour, by less
+//! than a millionth of a unit.
 //!
 //! What is allowed on remembered states is stamped a moment before it is counted. Whoever spends
 //! after it knows of it all the same; whoever is refused or looks in that moment need not. So a
@@ -46,9 +49,18 @@ mod tests;
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::ops::RangeInclusive;
+use std::time::Duration;
 
 use key::KeyHistory;
+use standing::Doubt;
 pub use versions::{Version, Versions};
+
+/// What is decided on remembered states is stamped so much before it is counted, at most.
+const BEHIND_MICROS: i64 = 250_000;
+/// A batch goes on without a caller whose deadline has passed. It has half a deadline to get its locks,
+/// then a whole one to get those it can, and the clock is read behind them.
+const LATE_DEADLINES: u32 = 2;
 
 /// How one limit counts; all spans in microseconds.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -83,12 +95,24 @@ pub struct Answer<'a> {
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Outcome {
-    /// With the earliest instant at which it may have been given back.
-    Allowed { given_back_from: Option<i64> },
+    Allowed {
+        given_back: Option<GivenBack>,
+    },
     /// `from_memory`: it may repeat what the store said up to a second ago.
-    Refused { from_memory: bool },
+    Refused {
+        from_memory: bool,
+    },
     /// A peek: only how it stands.
     Looked,
+}
+
+/// When a spend was given back.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct GivenBack {
+    /// Not before it was asked for.
+    pub from: i64,
+    /// By when whoever asked knew that it was done; `None`: it may not have been.
+    pub by: Option<i64>,
 }
 
 /// What an answer says of one limit.
@@ -191,12 +215,14 @@ impl History {
         }
     }
 
-    /// A request whose answer was lost: it may have been counted under these keys, one per limit.
-    pub fn doubt(&mut self, cost: u32, keys: &[u32]) {
+    /// A request whose answer was lost: it may have been counted under these keys, one per limit, at one
+    /// instant of that time.
+    pub fn doubt(&mut self, cost: u32, keys: &[u32], when: &RangeInclusive<i64>) {
+        let (units, from, until) = (u64::from(cost), *when.start(), *when.end());
         for (limit, key) in keys.iter().enumerate() {
             let rule = self.rules[limit];
             let key = self.keys.entry((limit, *key)).or_insert_with(|| KeyHistory::new(rule));
-            key.doubt(u64::from(cost));
+            key.doubt(Doubt { units, from, until });
         }
     }
 
@@ -218,6 +244,14 @@ impl History {
         }
         (tallies, faults)
     }
+}
+
+/// When something may have been counted that was asked for then and given up then, on a store with that
+/// deadline.
+pub fn when_counted((asked_at, gave_up_at): (i64, i64), deadline: Duration) -> RangeInclusive<i64> {
+    let late = (deadline * LATE_DEADLINES).as_micros();
+    let late = i64::try_from(late).expect("a deadline is a minute at most");
+    asked_at - BEHIND_MICROS..=gave_up_at + late
 }
 
 impl fmt::Display for Fault {

@@ -1,9 +1,13 @@
 //! As much of an HTTP client as this crate needs: one request, one answer, the connection kept.
 
+mod decision;
+
 use std::io::{Error, ErrorKind};
 
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::TcpStream;
+
+pub(crate) use decision::{Decided, LIMITS, read_decision};
 
 /// One connection to a server. After an error it is of no more use.
 #[derive(Debug)]

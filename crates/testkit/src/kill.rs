@@ -11,6 +11,7 @@ mod round;
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::time::Duration;
 
 pub use child::hammer;
 use round::{Loss, Round, Tally};
@@ -21,10 +22,6 @@ use tollgate::Durability;
 /// stretch of time. They are the last before the crash unless the disk stalls: then they may be
 /// the first of the stall, because all later answers wait for the disk.
 pub const PROMISED_LOSS_MICROS: i64 = 100_000;
-/// The first decision that was lost may be one the parent never read of; the next may have read
-/// the clock before it and been put aside by the scheduler.
-const SCHEDULING_MICROS: i64 = 10_000;
-
 /// How to be cruel.
 #[derive(Clone, Debug)]
 pub struct Plan {
@@ -34,6 +31,9 @@ pub struct Plan {
     pub program: PathBuf,
     /// Where the file lies.
     pub folder: PathBuf,
+    /// What the machine may add to the promised loss, which is counted from when a decision is put down for
+    /// the file: the first that was lost may have read the clock before that and been put aside.
+    pub room: Duration,
 }
 
 /// What was seen over all kills.
@@ -75,6 +75,7 @@ pub fn run(plan: &Plan, mut progress: impl FnMut(&Summary)) -> Result<Summary, S
     let file = plan.folder.join("kill.db");
     let mut summary = Summary::default();
     let mut tally = Tally::default();
+    let room_micros = i64::try_from(plan.room.as_micros()).map_err(|error| error.to_string())?;
     for number in 1..=plan.kills {
         let at = |error: String| format!("kill {number}: {error}");
         let round = Round::play(child(plan, &file)).map_err(at)?;
@@ -84,7 +85,7 @@ pub fn run(plan: &Plan, mut progress: impl FnMut(&Summary)) -> Result<Summary, S
         summary.add(round.answers(), loss);
         let kept = match plan.durability {
             Durability::Sync => loss.forgotten == 0,
-            Durability::Interval => loss.span_micros <= PROMISED_LOSS_MICROS + SCHEDULING_MICROS,
+            Durability::Interval => loss.span_micros <= PROMISED_LOSS_MICROS + room_micros,
         };
         if !kept {
             return Err(at(format!("the promise is broken by {loss:?}; so far: {summary}")));

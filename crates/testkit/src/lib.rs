@@ -18,6 +18,7 @@
 mod clock;
 pub mod concurrency;
 pub mod conformance;
+mod dice;
 pub mod faults;
 pub mod history;
 mod http;

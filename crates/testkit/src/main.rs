@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::time::Duration;
 
 use testkit::kill::{self, Plan};
 use testkit::{faults, sim, soak};
@@ -64,6 +65,7 @@ fn kill(options: &[&str]) -> Result<(), String> {
         durability: Durability::Sync,
         program: std::env::current_exe().map_err(|error| error.to_string())?,
         folder: own_folder.clone(),
+        room: Duration::from_millis(10),
     };
     for option in options.chunks(2) {
         match option {

@@ -59,11 +59,17 @@ async fn follow(stage: &Stage, script: &Script) -> Result<(), String> {
     for (number, step) in script.steps.iter().enumerate() {
         let now = stage.gate.now();
         let differs = |what: String| format!("step {number}, {step:?} at {now}: {what}");
+        // The store swept by itself while the clock was moved: nobody can say what the step saw. It is
+        // rare, and the script proved what it could.
+        let has_swept = || stage.gate.now() != now;
         oracle.may_be_now(now, stage.clock.now()).map_err(differs)?;
         match step {
             Step::Check { policy, subject, cost } => {
                 let answer = stage.gate.check(&names[*policy], &subject.attributes(), *cost).await;
                 let answer = answer.map_err(|error| differs(error.to_string()))?;
+                if has_swept() {
+                    return Ok(());
+                }
                 let expected = oracle.check(*policy, *subject, *cost, now);
                 compare(&answer, &expected).map_err(differs)?;
                 receipts.extend(answer.receipt);
@@ -71,12 +77,18 @@ async fn follow(stage: &Stage, script: &Script) -> Result<(), String> {
             Step::Peek { policy, subject, cost } => {
                 let answer = stage.gate.peek(&names[*policy], &subject.attributes(), *cost).await;
                 let answer = answer.map_err(|error| differs(error.to_string()))?;
+                if has_swept() {
+                    return Ok(());
+                }
                 compare(&answer, &oracle.peek(*policy, *subject, *cost, now)).map_err(differs)?;
             }
             Step::Refund { receipt } if !receipts.is_empty() => {
                 let receipt = receipt % receipts.len();
                 let refunded = stage.gate.refund(&receipts[receipt]).await;
                 let refunded = refunded.map_err(|error| differs(error.to_string()))?;
+                if has_swept() {
+                    return Ok(());
+                }
                 let expected = oracle.refund(receipt, now);
                 if refunded != expected {
                     return Err(differs(format!("{refunded:?}, and the core {expected:?}")));
@@ -94,9 +106,7 @@ async fn follow(stage: &Stage, script: &Script) -> Result<(), String> {
                 oracle.sweep(now);
             }
         }
-        if !matches!(step, Step::Advance(_) | Step::GoBack(_)) && stage.gate.now() != now {
-            // The store swept by itself while the clock was moved: nobody can say what this step
-            // saw. It is rare, and the script proved what it could.
+        if !matches!(step, Step::Advance(_) | Step::GoBack(_)) && has_swept() {
             return Ok(());
         }
     }

@@ -38,7 +38,7 @@ const PORT_TRIES: u32 = 10;
 /// It lies below the range that outgoing connections take theirs from (32768 on Linux): a server
 /// that is down for a while finds its port still free, and a client that knocks meanwhile cannot
 /// be connected to itself, which TCP does if the client's own port happens to be the one it calls.
-pub(crate) fn free_port() -> u16 {
+pub fn free_port() -> u16 {
     const FIRST: u16 = 15_000;
     const COUNT: u64 = 17_000;
     for _ in 0..1000 {

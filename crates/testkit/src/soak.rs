@@ -11,7 +11,6 @@
 
 mod changes;
 mod child;
-pub(crate) mod dice;
 mod door;
 mod http;
 mod instance;
@@ -31,9 +30,11 @@ pub use scene::Scene;
 pub use summary::Summary;
 pub use verdict::CaseVerdict;
 
+use crate::dice::Dice;
 use crate::servers::{Postgres, Settings};
-use dice::Dice;
 
+/// Nobody waits longer for an answer of the store. Longer than the default: the machine is busy.
+const DEADLINE: Duration = Duration::from_secs(2);
 /// Callers in each instance: few, so that a kill leaves little in doubt, or many, so that batches are
 /// large.
 const TASKS: [u16; 4] = [64, 1000, 2000, 2000];
@@ -78,13 +79,14 @@ pub fn run(plan: &Plan) -> Result<Summary, String> {
         let number = summary.rounds + 1;
         // The shield stands in every third round, so that most decisions are the database's.
         let shield = if number.is_multiple_of(3) { "on" } else { "off" };
-        let settings = format!("shield={shield}&deadline=2s");
+        let settings = format!("shield={shield}");
         let ground = Ground {
             postgres: &postgres,
             program: &plan.program,
             server: plan.server.as_deref(),
             folder: &plan.folder,
             settings: &settings,
+            deadline: DEADLINE,
         };
         let outage = match number % 4 {
             1 => Outage::Crash,

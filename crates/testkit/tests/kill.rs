@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "a test ends at the first surprise")]
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use testkit::kill::{Plan, Summary, run};
 use tollgate::Durability;
@@ -14,6 +15,8 @@ fn kill(durability: Durability) -> Summary {
         durability,
         program: PathBuf::from(env!("CARGO_BIN_EXE_testkit")),
         folder: folder.path().to_owned(),
+        // Other tests run beside it.
+        room: Duration::from_millis(100),
     };
     let summary = run(&plan, |_| {}).unwrap();
     println!("{durability:?}: {summary}");

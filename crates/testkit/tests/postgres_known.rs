@@ -3,6 +3,8 @@
 
 #![allow(clippy::unwrap_used, reason = "a test ends at the first surprise")]
 
+use std::time::{Duration, Instant as Stopwatch};
+
 use testkit::random;
 use testkit::servers::{Moment, Postgres, Proxy};
 use tollgate::{Instant, Policy, SlotAnswer, SlotAsk, Tollgate};
@@ -171,8 +173,10 @@ async fn a_table_that_grows_is_never_read_whole() {
         "select count(*) from pg_stat_activity where application_name = 'tollgate' \
          and query like '%{schema}%'"
     );
+    let started = Stopwatch::now();
     while postgres.psql(&sessions) != "0" {
-        tokio::task::yield_now().await;
+        assert!(started.elapsed() < Duration::from_secs(20), "a closed store keeps its sessions");
+        tokio::time::sleep(Duration::from_millis(20)).await;
     }
     let rows = read() - before;
     assert!(rows < 50_000, "{rows} rows were read by scans");

@@ -179,8 +179,7 @@ async fn many_threads_lose_nothing_that_is_not_said() {
 async fn a_million_subjects_take_bounded_memory() {
     let scene = Scene::new(NOBODY).await;
     let Scene { gate, hands, .. } = &scene;
-    let (mut after_a_tenth, mut most) = (0, 0);
-    let mut held: i64 = 0;
+    let (mut held, mut most) = (0_i64, 0);
     for second in 0..60_u64 {
         let measured = measure(|| {
             let refused = |user: &str| {
@@ -197,14 +196,12 @@ async fn a_million_subjects_take_bounded_memory() {
         held += measured.bytes_current;
         most = most.max(held.unsigned_abs() + measured.bytes_max);
         held += collect(gate);
-        if second == 5 {
-            after_a_tenth = held;
-        }
         hands.0.fetch_add(1, SeqCst);
     }
     println!("a million subjects: {} KiB held, at most {} KiB", held >> 10, most >> 10);
-    assert!(held < 16 << 20, "{held} bytes");
-    assert!(held < after_a_tenth + (4 << 20), "{held} bytes, of which {after_a_tenth} at first");
+    // About 400 and 800 KiB: it rises and falls by a fifth.
+    assert!(held < 600 << 10, "{held} bytes");
+    assert!(most < 1200 << 10, "{most} bytes");
     let top = scene.top(1).await;
     let (counted, error) = (top[0].refused, top[0].error);
     assert_eq!(&*top[0].subject, r#"{"user":"often"}"#);

@@ -32,6 +32,12 @@ impl Post {
         let body: Value = serde_json::from_str(&self.body).unwrap();
         body["reports"].as_array().unwrap().clone()
     }
+
+    /// In Unix seconds, by the relay's clock.
+    pub(crate) fn signed_at(&self) -> i64 {
+        let signature = self.headers["x-tollgate-signature"].strip_prefix("t=").unwrap();
+        signature.split(',').next().unwrap().parse().unwrap()
+    }
 }
 
 impl Webhook {

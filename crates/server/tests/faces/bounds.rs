@@ -181,9 +181,9 @@ fn lists_and_batches_have_lengths() {
     batch(&events[..1_000]).ok();
     batch(&events).fault(400, "events");
     let ids = |count: usize| -> Vec<_> { (0..count).map(|n| format!("m{n}")).collect() };
+    // As many ids as a body holds.
     let delete = json!({ "tenant_id": "acme", "ids": ids(10_001) });
-    let reply = server.post("/commands/delete-messages", &delete);
-    assert!([200, 400].contains(&reply.status), "{reply:?}");
+    assert_eq!(server.post("/commands/delete-messages", &delete).ok()["messages"], 0);
     let messages: Vec<_> = (0..10_001).map(|n| json!({ "id": n.to_string() })).collect();
     server.add_messages(&messages).fault(400, "messages");
 }

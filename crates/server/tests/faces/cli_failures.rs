@@ -82,9 +82,10 @@ fn a_long_answer_is_read_and_one_without_end_is_not() {
 fn an_address_that_is_none_exits_2() {
     let setup = Setup::memory();
     for url in ["nonsense", "localhost:8080", "http://", "ftp://127.0.0.1", ""] {
-        let ended = alone(setup.home.path(), &["check", "p", "--server", url]);
-        assert!([2, 3].contains(&ended.code), "{url}: {ended:?}");
-        assert!(ended.err.starts_with("error: "), "{ended:?}");
+        let ended = alone(setup.home.path(), &["check", "p", "--server", url]).expect(2);
+        let is_told = ended.err.contains("is not a server address (");
+        let what_then = ended.err.contains("write it as http://127.0.0.1:8080");
+        assert!(ended.err.starts_with("error: ") && is_told && what_then, "{url}: {ended:?}");
     }
 }
 

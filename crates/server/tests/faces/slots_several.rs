@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 use std::sync::Mutex;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 use testkit::random;
@@ -118,6 +118,7 @@ fn kill_9_under_load_loses_no_slot_that_was_answered() {
         let server = setup.start();
         server.slot_config("c", 50, "PT4S");
         let address = server.address.clone();
+        let before = answered.lock().unwrap().len();
         let load = std::thread::scope(|scope| {
             let writers: Vec<_> = (0..4)
                 .map(|writer| {
@@ -125,11 +126,15 @@ fn kill_9_under_load_loses_no_slot_that_was_answered() {
                     scope.spawn(move || write(address, &format!("{round}-{writer}"), answered))
                 })
                 .collect();
-            std::thread::sleep(Duration::from_millis(700));
+            let started = Instant::now();
+            let has_load = || answered.lock().unwrap().len() >= before + 20;
+            while !has_load() && started.elapsed() < DEADLINE {
+                std::thread::sleep(Duration::from_millis(1));
+            }
             server.kill();
             writers.into_iter().map(|writer| writer.join().unwrap()).sum::<usize>()
         });
-        assert!(load > 10, "round {round}: {load} answers are no load");
+        assert!(load >= 20, "round {round}: {load} answers are no load");
         let server = setup.start();
         let verified = tollgate(&server, &["slot", "verify", "--config", "c"]).expect(0);
         assert!(verified.out.contains("no drift"), "{verified:?}");

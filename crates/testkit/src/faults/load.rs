@@ -17,8 +17,8 @@ use tokio::task::JoinSet;
 
 use caller::Caller;
 
-/// How many limits the policy of the load has.
-pub(super) const LIMITS: usize = 3;
+use crate::http::Decided;
+
 /// Subjects that checks are for.
 pub(super) const USERS: u32 = 8;
 /// Of so many callers, one asks for slots.
@@ -26,6 +26,7 @@ const CALLERS_PER_SLOT_CALLER: u32 = 8;
 
 pub(super) const CHECKED: &str = "load";
 pub(super) const SCHEDULED: &str = "slots";
+pub(super) const SLOTS_PER_SECOND: usize = 50;
 /// Its keys are all different: a file that counts them grows.
 const GROWING: &str = "visitors";
 
@@ -48,7 +49,7 @@ durability = "{durability}"
 {CHECKED_LIMITS}
 
 [policy.{SCHEDULED}]
-limits = [{{ name = "window", max = 50, per = "1s" }}]
+limits = [{{ name = "window", max = {SLOTS_PER_SECOND}, per = "1s" }}]
 
 [policy.{GROWING}]
 durability = "{durability}"
@@ -75,16 +76,6 @@ pub(super) enum What {
     /// Another request was answered: a slot was given, a visitor counted.
     Answered,
     Failed(Trouble),
-}
-
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Decided {
-    pub(super) allowed: bool,
-    pub(super) decided_at_micros: i64,
-    pub(super) max: [u64; LIMITS],
-    pub(super) used: [u64; LIMITS],
-    /// Bit by bit, the limits that refuse.
-    pub(super) refuses: u8,
 }
 
 /// Why there is no answer.
@@ -115,6 +106,8 @@ pub(super) struct Log {
     pub(super) slots: Vec<Given>,
     /// Events that were asked for and have no answer: they may have a slot.
     pub(super) slots_in_doubt: u64,
+    /// When it began, by the clock of the wall: that of all decisions.
+    pub(super) began_at: jiff::Timestamp,
 }
 
 /// Who asks, and how often.
@@ -137,6 +130,7 @@ pub(super) struct Load {
 struct Shared {
     address: String,
     began: Instant,
+    began_at: jiff::Timestamp,
     /// All events ask for this time, so that asking again is the same question.
     requested_time: String,
     rest: Duration,
@@ -146,10 +140,12 @@ struct Shared {
 
 impl Load {
     pub(super) fn start(address: &str, crowd: &Crowd) -> Self {
+        let (began, began_at) = (Instant::now(), jiff::Timestamp::now());
         let shared = Arc::new(Shared {
             address: address.to_owned(),
-            began: Instant::now(),
-            requested_time: jiff::Timestamp::now().to_string(),
+            began,
+            began_at,
+            requested_time: began_at.to_string(),
             rest: crowd.rest,
             stop: AtomicBool::new(false),
             good: AtomicU64::new(0),
@@ -185,7 +181,7 @@ impl Load {
     /// Lets everybody end what they are at.
     pub(super) async fn stop(self) -> Log {
         self.shared.stop.store(true, Ordering::Relaxed);
-        let mut log = Log::default();
+        let mut log = Log { began_at: self.shared.began_at, ..Log::default() };
         for part in self.callers.join_all().await {
             log.records.extend(part.records);
             log.slots.extend(part.slots);
@@ -193,6 +189,14 @@ impl Load {
         }
         log.records.sort_by_key(|record| record.asked_at);
         log
+    }
+}
+
+impl Log {
+    /// A moment of the load by the clock of the wall, in microseconds.
+    pub(super) fn wall_micros(&self, since_it_began: Duration) -> i64 {
+        let passed = i64::try_from(since_it_began.as_micros()).expect("a load lasts for seconds");
+        self.began_at.as_microsecond() + passed
     }
 }
 

@@ -52,6 +52,10 @@ impl Server {
         &self.address
     }
 
+    pub(super) fn store(&self) -> &str {
+        &self.setup.store
+    }
+
     pub(super) fn id(&self) -> Option<u32> {
         self.running.as_ref().map(|running| running.child.id())
     }

@@ -7,13 +7,14 @@ use super::Plan;
 use super::load::{Crowd, Load, Trouble, policies};
 use super::measure::{Measured, Recovery, millis};
 use super::server::{Server, Setup};
-use super::verdict::{Verdict, judge};
+use super::verdict::{Case, Refusals, Verdict, judge};
 
 /// Before the fault: connections are made and plans are prepared, then what is usual is measured.
 const WARMING: Duration = Duration::from_millis(700);
 const USUAL: Duration = Duration::from_millis(1500);
-/// After the fault, at least this long and at most that long, until callers are served.
-const AFTER: Duration = Duration::from_millis(2500);
+/// After the fault, at least this long and at most that long, until callers are served. What was in doubt
+/// has then left every window, and a while is judged without it.
+const AFTER: Duration = Duration::from_millis(4500);
 const AFTER_AT_MOST: Duration = Duration::from_secs(15);
 const POLL: Duration = Duration::from_millis(50);
 
@@ -137,7 +138,13 @@ impl Stage {
         let recovery = Recovery::of(&log.records, ended, &usual);
         let until = ended + recovery.as_before.or(recovery.first_good).unwrap_or(Duration::MAX / 4);
         let (during, outside) = Measured::split(&log.records, begun, until);
-        let verdict = judge(server.address(), &requested_time, &log, restarted).await?;
+        let refusals = match server.store().starts_with("postgres:") {
+            true => Refusals::CountsOrMemory,
+            false => Refusals::Counts,
+        };
+        let (address, requested_time) = (server.address(), requested_time.as_str());
+        let case = Case { address, requested_time, log: &log, restarted, refusals };
+        let verdict = judge(&case).await?;
         let promise = promise.with(slack);
         let broken = broken(&promise, (&during, &outside), recovery, &verdict);
         let fault = fault.into();
@@ -209,9 +216,14 @@ fn in_words(verdict: &Verdict, promise: &Promise) -> String {
             format!("{forgotten} of {span} ms forgotten (promised: at most {promised} ms)")
         }
     };
+    // What is wrong is told as broken.
+    let [checks_are_right, slots_are_right] = match verdict.wrongs.is_empty() {
+        true => [" none above max in any window,", ", each given and counted once"],
+        false => ["", ""],
+    };
     format!(
-        "{decisions} decisions, {allowed} allowed: none above max in any window, {lost}, \
-         {unheard} counted unheard; {slots} slots, each given and counted once"
+        "{decisions} decisions, {allowed} allowed:{checks_are_right} {lost}, \
+         {unheard} counted unheard; {slots} slots{slots_are_right}"
     )
 }
 

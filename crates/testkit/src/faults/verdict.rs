@@ -2,19 +2,21 @@
 
 use std::time::Duration;
 
+use jiff::Timestamp;
 use serde_json::{Value, json};
 use tollgate::Policy;
 
-use super::load::caller::read_decision;
 use super::load::{
-    CHECKED, CHECKED_LIMITS, Decided, Given, LIMITS, Log, Record, SCHEDULED, Trouble, USERS, What,
+    CHECKED, CHECKED_LIMITS, Given, Log, Record, SCHEDULED, SLOTS_PER_SECOND, Trouble, USERS, What,
 };
-use crate::history::{Answer, History, Outcome, Seen, Versions};
-use crate::http::Connection;
+use crate::history::{Answer, History, Outcome, Seen, Versions, when_counted};
+use crate::http::{Connection, Decided, LIMITS, read_decision};
 use crate::soak::scene::{rules, terms};
 
 /// The limit that counts everything for ever.
 const ALL: usize = 2;
+/// The default of a store that has one.
+const DEADLINE: Duration = Duration::from_millis(500);
 /// Wrongs told in full.
 const TOLD: usize = 3;
 /// What one request for slots may hold.
@@ -36,14 +38,28 @@ pub(super) struct Verdict {
     pub(super) wrongs: Vec<String>,
 }
 
-/// Looks how everything stands on the server, and judges. `restarted`: when the server was started again,
-/// since the load began.
-pub(super) async fn judge(
-    address: &str,
-    requested_time: &str,
-    log: &Log,
-    restarted: Option<Duration>,
-) -> Result<Verdict, String> {
+/// What is judged, and where.
+pub(super) struct Case<'a> {
+    pub(super) address: &'a str,
+    pub(super) requested_time: &'a str,
+    pub(super) log: &'a Log,
+    /// When the server was started again, since the load began.
+    pub(super) restarted: Option<Duration>,
+    pub(super) refusals: Refusals,
+}
+
+/// What stands behind a refusal.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Refusals {
+    /// The counts of that instant.
+    Counts,
+    /// They may be a second old, and nobody can tell: this store has a memory of what it refused.
+    CountsOrMemory,
+}
+
+/// Looks how everything stands on the server, and judges.
+pub(super) async fn judge(case: &Case<'_>) -> Result<Verdict, String> {
+    let Case { address, log, restarted, .. } = *case;
     let said = |error: std::io::Error| format!("after the fault, {address}: {error}");
     let mut connection = Connection::open(address).await.map_err(said)?;
     let mut verdict = Verdict::default();
@@ -68,10 +84,11 @@ pub(super) async fn judge(
     verdict.forgotten_span = Duration::from_micros(span.unsigned_abs());
     verdict.unheard = (counted + verdict.forgotten).saturating_sub(verdict.allowed);
 
-    let mut whole = history(&checks, is_forgotten);
+    let mut whole = case.history(&checks, is_forgotten);
     for (user, decided) in looks.iter().enumerate() {
         let user = u32::try_from(user).expect("there are few users");
-        add(&mut whole, user, decided, Outcome::Looked);
+        let at = decided.decided_at_micros;
+        add(&mut whole, user, decided, Outcome::Looked, (at, at));
     }
     let mut faults = whole.judge().1;
     if verdict.forgotten > 0 {
@@ -81,14 +98,16 @@ pub(super) async fn judge(
             .filter(|record| restarted.is_some_and(|at| record.asked_at < at))
             .copied()
             .collect();
-        faults.extend(history(&first_life, |_| false).judge().1);
+        faults.extend(case.history(&first_life, |_| false).judge().1);
     }
     verdict.wrongs = faults.iter().take(TOLD).map(ToString::to_string).collect();
     if faults.len() > TOLD {
         verdict.wrongs.push(format!("and {} more of the kind", faults.len() - TOLD));
     }
     verdict.slots = log.slots.len() as u64;
-    verdict.wrongs.extend(recount_slots(&mut connection, requested_time, log).await?);
+    let mut wrongs = recount_slots(&mut connection, case).await?;
+    wrongs.extend(crowded(&log.slots, case.requested_time)?);
+    verdict.wrongs.extend(wrongs.into_iter().take(TOLD));
     Ok(verdict)
 }
 
@@ -99,33 +118,47 @@ fn kept_at_restart(checks: &[&Record], restarted: Duration) -> u64 {
     known.map(|decided| decided.used[ALL] - u64::from(decided.allowed)).min().unwrap_or(u64::MAX)
 }
 
-/// Everything but what was forgotten, which is then only in doubt.
-fn history(checks: &[&Record], is_forgotten: impl Fn(&Record) -> bool) -> History {
-    let policy = policy();
-    let versions = Versions::only(terms(&policy));
-    let mut history = History::new(CHECKED, rules(&policy), versions);
-    for record in checks {
-        let user = record.user.unwrap_or_default();
-        match record.what {
-            What::Decided(_) if is_forgotten(record) => history.doubt(1, &[0, user, 0]),
-            What::Decided(decided) => {
-                let outcome = if decided.allowed {
-                    Outcome::Allowed { given_back_from: None }
-                } else {
-                    // Nobody can tell: a server may have a memory of what it refused.
-                    Outcome::Refused { from_memory: true }
-                };
-                add(&mut history, user, &decided, outcome);
+impl Case<'_> {
+    /// Everything but what was forgotten, which then counted only until it was.
+    fn history(&self, checks: &[&Record], is_forgotten: impl Fn(&Record) -> bool) -> History {
+        let policy = policy();
+        let versions = Versions::only(terms(&policy));
+        let mut history = History::new(CHECKED, rules(&policy), versions);
+        for record in checks {
+            let user = record.user.unwrap_or_default();
+            let told = [record.asked_at, record.answered_at()].map(|at| self.log.wall_micros(at));
+            let told = (told[0], told[1]);
+            match record.what {
+                What::Decided(decided) if is_forgotten(record) => {
+                    let at = decided.decided_at_micros;
+                    history.doubt(1, &[0, user, 0], &(at..=at));
+                }
+                What::Decided(decided) => {
+                    let from_memory = self.refusals == Refusals::CountsOrMemory;
+                    let outcome = match decided.allowed {
+                        true => Outcome::Allowed { given_back: None },
+                        false => Outcome::Refused { from_memory },
+                    };
+                    add(&mut history, user, &decided, outcome, told);
+                }
+                // Nobody was there to count it.
+                What::Failed(Trouble::Refused) | What::Answered => {}
+                What::Failed(_) => {
+                    history.doubt(1, &[0, user, 0], &when_counted(told, DEADLINE));
+                }
             }
-            // Nobody was there to count it.
-            What::Failed(Trouble::Refused) | What::Answered => {}
-            What::Failed(_) => history.doubt(1, &[0, user, 0]),
         }
+        history
     }
-    history
 }
 
-fn add(history: &mut History, user: u32, decided: &Decided, outcome: Outcome) {
+fn add(
+    history: &mut History,
+    user: u32,
+    decided: &Decided,
+    outcome: Outcome,
+    (asked_at, told_at): (i64, i64),
+) {
     let keys = [0, user, 0];
     let limits: [Seen; LIMITS] = std::array::from_fn(|position| Seen {
         key: keys[position],
@@ -133,9 +166,8 @@ fn add(history: &mut History, user: u32, decided: &Decided, outcome: Outcome) {
         used: decided.used[position],
         refuses: decided.refuses & (1 << position) != 0,
     });
-    let at = decided.decided_at_micros;
+    let decided_at = decided.decided_at_micros;
     let (version, limits) = (None, &limits);
-    let (asked_at, decided_at, told_at) = (at, at, at);
     history.add(&Answer { outcome, asked_at, decided_at, told_at, cost: 1, version, limits });
 }
 
@@ -149,7 +181,7 @@ async fn look(connection: &mut Connection) -> Result<Vec<Decided>, String> {
     for user in 0..USERS {
         let body = json!({ "policy": CHECKED, "subject": { "user": format!("user-{user}") } });
         let body = ask(connection, "POST /api/v1/peek", &body.to_string()).await?;
-        looks.push(read_decision(&body).ok_or("a peek that is not one")?);
+        looks.push(read_decision(&body, CHECKED).ok_or("a peek that is not one")?);
     }
     Ok(looks)
 }
@@ -157,16 +189,15 @@ async fn look(connection: &mut Connection) -> Result<Vec<Decided>, String> {
 /// Asks for every slot again, and counts what the windows hold.
 async fn recount_slots(
     connection: &mut Connection,
-    requested_time: &str,
-    log: &Log,
+    case: &Case<'_>,
 ) -> Result<Vec<String>, String> {
+    let Case { log, requested_time, .. } = *case;
     let mut wrongs = Vec::new();
     for batch in log.slots.chunks(BATCH) {
         let event = |given: &Given| json!({ "eventId": given.event, "configName": SCHEDULED, "requestedTime": requested_time });
         let events: Vec<Value> = batch.iter().map(event).collect();
         let body = json!({ "events": events }).to_string();
         let answer = ask(connection, "POST /api/v1/slots/batch", &body).await?;
-        let answer: Value = serde_json::from_slice(&answer).map_err(|error| error.to_string())?;
         for (position, given) in batch.iter().enumerate() {
             let again = &answer["results"][position]["scheduledTime"];
             if again != &given.scheduled_time {
@@ -175,9 +206,8 @@ async fn recount_slots(
             }
         }
     }
-    let path = format!("GET /api/v1/windows?configName={SCHEDULED}");
-    let windows = ask(connection, &path, "").await?;
-    let windows: Value = serde_json::from_slice(&windows).map_err(|error| error.to_string())?;
+    let windows =
+        ask(connection, &format!("GET /api/v1/windows?configName={SCHEDULED}"), "").await?;
     let windows = windows["windows"].as_array().ok_or("no windows are listed")?;
     let count = |window: &Value, what: &str| window[what].as_u64().unwrap_or_default();
     let counted: u64 = windows.iter().map(|window| count(window, "count")).sum();
@@ -188,18 +218,47 @@ async fn recount_slots(
     if let Some(over) = windows.iter().find(|it| count(it, "count") > count(it, "max")) {
         wrongs.push(format!("a window has too many slots: {over}"));
     }
-    wrongs.truncate(TOLD);
+    let path = format!("GET /admin/slots/verify?configName={SCHEDULED}");
+    let recount = ask(connection, &path, "").await?;
+    if recount["drifts"] != json!([]) || recount["slots"] != counted {
+        wrongs.push(format!("the windows count {counted} slots, a recount says: {recount}"));
+    }
     Ok(wrongs)
 }
 
-async fn ask(connection: &mut Connection, head: &str, body: &str) -> Result<Vec<u8>, String> {
+/// Places that two events share, that come too soon, or of which any second holds too many.
+fn crowded(slots: &[Given], requested_time: &str) -> Result<Vec<String>, String> {
+    let read = |text: &str| text.parse::<Timestamp>().map_err(|error| format!("{text}: {error}"));
+    let requested = read(requested_time)?;
+    let times = slots.iter().map(|given| Ok((read(&given.scheduled_time)?, &given.event)));
+    let mut times: Vec<(Timestamp, &String)> = times.collect::<Result<_, String>>()?;
+    times.sort_unstable();
+    let mut wrongs = Vec::new();
+    if let Some((at, event)) = times.first().filter(|(at, _)| *at < requested) {
+        wrongs.push(format!("event {event} was asked for {requested} and has {at}"));
+    }
+    for pair in times.windows(2) {
+        if pair[0].0 == pair[1].0 {
+            wrongs.push(format!("events {} and {} share {}", pair[0].1, pair[1].1, pair[0].0));
+        }
+    }
+    for many in times.windows(SLOTS_PER_SECOND + 1) {
+        let (first, last) = (many[0].0, many[SLOTS_PER_SECOND].0);
+        if last.as_microsecond() - first.as_microsecond() < 1_000_000 {
+            wrongs.push(format!("{} slots from {first} to {last}, within a second", many.len()));
+        }
+    }
+    Ok(wrongs)
+}
+
+async fn ask(connection: &mut Connection, head: &str, body: &str) -> Result<Value, String> {
     let answer = connection.ask(head, "", body).await;
     let answer = answer.map_err(|error| format!("after the fault, {head}: {error}"))?;
-    if answer.status == 200 {
-        return Ok(answer.body);
+    if answer.status != 200 {
+        let said = String::from_utf8_lossy(&answer.body);
+        return Err(format!("after the fault, {head} answers {}: {said}", answer.status));
     }
-    let said = String::from_utf8_lossy(&answer.body);
-    Err(format!("after the fault, {head} answers {}: {said}", answer.status))
+    serde_json::from_slice(&answer.body).map_err(|error| error.to_string())
 }
 
 impl Record {
@@ -208,5 +267,29 @@ impl Record {
             What::Decided(decided) => Some(decided),
             What::Answered | What::Failed(_) => None,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn slots_that_share_a_place_or_crowd_a_second_are_found() {
+        let given = |micros: i64| Given {
+            event: micros.to_string(),
+            scheduled_time: Timestamp::from_microsecond(micros).unwrap().to_string(),
+        };
+        let crowd = |micros: &mut dyn Iterator<Item = i64>| {
+            let slots: Vec<Given> = micros.map(given).collect();
+            crowded(&slots, "1970-01-01T00:00:01Z").unwrap()
+        };
+        let even = |number: i64| 1_000_000 + number * 20_000;
+        assert_eq!(crowd(&mut (0..200).map(even)), [""; 0]);
+        assert_eq!(crowd(&mut [even(3), even(3)].into_iter()).len(), 1);
+        assert_eq!(crowd(&mut [even(-1)].into_iter()).len(), 1);
+        // 51 in a second that is no window.
+        let one_more = (0..200).map(even).chain([even(70) + 1]);
+        assert_eq!(crowd(&mut one_more.into_iter()).len(), 51);
     }
 }

@@ -1,13 +1,14 @@
 //! One key of one limit: all that was said about it, replayed in order of time.
 
-use super::standing::{Side, Standing};
-use super::{Answer, Outcome, Rule, Seen, Tally, Terms, Wrong};
+use super::standing::{Doubt, Side, Standing};
+use super::versions::REMEMBERED_MICROS;
+use super::{Answer, GivenBack, Outcome, Rule, Seen, Tally, Terms, Wrong};
 
 #[derive(Clone, Debug)]
 pub(super) struct KeyHistory {
     rule: Rule,
     lines: Vec<Line>,
-    doubt: u64,
+    doubts: Vec<Doubt>,
 }
 
 /// What one answer says of this key.
@@ -32,20 +33,20 @@ enum What {
     Allowed {
         cost: u64,
         told_at: i64,
-        given_back_from: Option<i64>,
+        given_back: Option<GivenBack>,
     },
 }
 
 impl KeyHistory {
     pub(super) fn new(rule: Rule) -> Self {
-        Self { rule, lines: Vec::new(), doubt: 0 }
+        Self { rule, lines: Vec::new(), doubts: Vec::new() }
     }
 
     pub(super) fn add(&mut self, answer: &Answer<'_>, seen: &Seen, terms: Terms) {
         let cost = u64::from(answer.cost);
         let what = match answer.outcome {
-            Outcome::Allowed { given_back_from } => {
-                What::Allowed { cost, told_at: answer.told_at, given_back_from }
+            Outcome::Allowed { given_back } => {
+                What::Allowed { cost, told_at: answer.told_at, given_back }
             }
             Outcome::Refused { from_memory } if seen.refuses => What::Refused { cost, from_memory },
             Outcome::Refused { from_memory: true } => What::Stood,
@@ -54,8 +55,8 @@ impl KeyHistory {
         self.lines.push(Line { at: answer.decided_at, used: seen.used, terms, what });
     }
 
-    pub(super) fn doubt(&mut self, units: u64) {
-        self.doubt += units;
+    pub(super) fn doubt(&mut self, doubt: Doubt) {
+        self.doubts.push(doubt);
     }
 
     pub(super) fn judge(mut self, mut fault: impl FnMut(i64, Wrong)) -> Tally {
@@ -67,7 +68,7 @@ impl KeyHistory {
         let mut tally = Tally::default();
         for line in &self.lines {
             match line.what {
-                What::Allowed { cost, given_back_from: None, .. } => tally.units += cost,
+                What::Allowed { cost, given_back: None, .. } => tally.units += cost,
                 What::Refused { .. } => tally.refusals += 1,
                 What::Allowed { .. } | What::Stands | What::Stood => {}
             }
@@ -81,10 +82,8 @@ impl KeyHistory {
         let mut refunds = self.refunds().into_iter().peekable();
         // Not yet told to anybody: whoever only looks may have looked before it was counted.
         let mut untold: Vec<(i64, (u64, Terms))> = Vec::new();
-        for Line { at, used, terms, what } in self.lines.iter().copied() {
-            if let What::Stood | What::Refused { from_memory: true, .. } = what {
-                continue;
-            }
+        for line in self.lines.iter().filter(|line| !line.is_from_memory()) {
+            let Line { at, used, terms, what } = *line;
             while let Some((_, spend)) = refunds.next_if(|(from, _)| *from <= at) {
                 least.give_back(spend);
             }
@@ -109,17 +108,30 @@ impl KeyHistory {
 
     /// Is anything refused that fits? Does any answer know of more than was ever asked for?
     fn replay_most(&self, fault: &mut impl FnMut(i64, Wrong)) {
-        let mut most = Standing::new(self.rule, Side::Most);
-        most.doubt(self.doubt, self.lines.iter().map(|line| line.terms));
+        let terms = self.lines.iter().map(|line| line.terms);
+        let mut most = Standing::most(self.rule, &self.doubts, terms);
+        let mut refunds = self.refunds_known().into_iter().peekable();
+        // Of late: an instance's memory need not know of them.
+        let mut fresh: Vec<(i64, u64)> = Vec::new();
         for instant in self.lines.chunk_by(|a, b| a.at == b.at) {
+            let now = instant.first().map_or(i64::MIN, |line| line.at);
+            while let Some((by, number, cost)) = refunds.next_if(|(by, ..)| *by < now) {
+                most.give_back(number);
+                fresh.push((by, cost));
+            }
+            fresh.retain(|(by, _)| by.saturating_add(REMEMBERED_MICROS) >= now);
             // All that was allowed at an instant counts before anything is held against it.
             for line in instant {
                 if let What::Allowed { cost, .. } = line.what {
                     most.spend(line.at, cost, line.terms);
                 }
             }
-            for Line { at, used, terms, what } in instant.iter().copied() {
-                let held = most.held(at, terms);
+            for line in instant {
+                let Line { at, used, terms, what } = *line;
+                let mut held = most.held(at, terms);
+                if line.is_from_memory() {
+                    held += fresh.iter().map(|(_, cost)| cost).sum::<u64>();
+                }
                 if used > held {
                     fault(at, Wrong::Invented { held, used });
                 }
@@ -135,21 +147,46 @@ impl KeyHistory {
     /// What was given back, from when, as the number of its spend. Never in the microsecond it was
     /// spent in, because whoever gives back has read the answer.
     fn refunds(&self) -> Vec<(i64, usize)> {
-        let spends = self.lines.iter().filter_map(|line| match line.what {
-            What::Allowed { given_back_from, .. } => Some((line.at, given_back_from)),
-            _ => None,
-        });
-        let mut refunds: Vec<_> = spends
-            .enumerate()
-            .filter_map(|(number, (at, from))| Some((from?.max(at + 1), number)))
-            .collect();
+        let given =
+            self.given_back().map(|(number, at, _, given)| (given.from.max(at + 1), number));
+        let mut refunds: Vec<_> = given.collect();
         refunds.sort_unstable();
         refunds
+    }
+
+    /// What is known to be given back, since when, as the number of its spend and its cost. Nothing of a
+    /// bucket: what it gives back may be less than was spent.
+    fn refunds_known(&self) -> Vec<(i64, usize, u64)> {
+        if matches!(self.rule, Rule::Bucket { .. }) {
+            return Vec::new();
+        }
+        let known = self.given_back().filter_map(|(number, at, cost, given)| {
+            // It was spent before it was given back, whatever the clocks say.
+            Some((given.by?.max(at), number, cost))
+        });
+        let mut known: Vec<_> = known.collect();
+        known.sort_unstable();
+        known
+    }
+
+    /// The number, instant and cost of every spend that was given back.
+    fn given_back(&self) -> impl Iterator<Item = (usize, i64, u64, GivenBack)> {
+        let spends = self.lines.iter().filter_map(|line| match line.what {
+            What::Allowed { cost, given_back, .. } => Some((line.at, cost, given_back)),
+            _ => None,
+        });
+        spends
+            .enumerate()
+            .filter_map(|(number, (at, cost, given))| Some((number, at, cost, given?)))
     }
 }
 
 impl Line {
     fn is_allowed(&self) -> bool {
         matches!(self.what, What::Allowed { .. })
+    }
+
+    fn is_from_memory(&self) -> bool {
+        matches!(self.what, What::Stood | What::Refused { from_memory: true, .. })
     }
 }

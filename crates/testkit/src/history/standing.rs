@@ -3,6 +3,8 @@
 //! Written from the promises in DESIGN.md, not from `tollgate-core`, so that a mistake there is not
 //! repeated here.
 
+use std::cmp::Reverse;
+
 use super::{Rule, Terms};
 
 /// Times within a bucket are kept in units of 2⁻³² µs.
@@ -27,8 +29,7 @@ pub(crate) struct Standing {
     first: usize,
     /// Units of those that count. Not used by buckets.
     sum: u64,
-    /// A bucket's share of what is in doubt.
-    doubt: i128,
+    doubts: Doubts,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -40,20 +41,44 @@ struct Spend {
     full_at: i128,
 }
 
+/// Units that may have been counted, at one moment out of a stretch of time, its ends included.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Doubt {
+    pub(crate) units: u64,
+    pub(crate) from: i64,
+    pub(crate) until: i64,
+}
+
+/// The doubts of a key, as time passes.
+#[derive(Debug, Default)]
+struct Doubts {
+    /// Not begun yet, by their beginning; and those that have, by their end. The next is the last.
+    coming: Vec<Doubt>,
+    leaving: Vec<Doubt>,
+    /// Units of those that have begun and not left.
+    units: u64,
+    /// For buckets: what a unit adds at the dearest of all terms.
+    dearest: i128,
+}
+
 impl Standing {
     pub(crate) fn new(rule: Rule, side: Side) -> Self {
-        Self { rule, side, spends: Vec::new(), first: 0, sum: 0, doubt: 0 }
+        Self { rule, side, spends: Vec::new(), first: 0, sum: 0, doubts: Doubts::default() }
     }
 
-    /// So many units may have been counted at any moment, each at one of these terms.
-    pub(crate) fn doubt(&mut self, units: u64, terms: impl Iterator<Item = Terms>) {
-        match self.rule {
-            Rule::Fixed { .. } | Rule::Sliding { .. } => self.sum += units,
-            Rule::Bucket { per } => {
-                let dearest = terms.map(|terms| unit_fine(per, terms, Side::Most)).max();
-                self.doubt = i128::from(units) * dearest.unwrap_or(0);
-            }
-        }
+    /// The most that a key can hold if each of these may have been counted, at one of these terms.
+    pub(crate) fn most(rule: Rule, doubts: &[Doubt], terms: impl Iterator<Item = Terms>) -> Self {
+        let mut coming = doubts.to_vec();
+        coming.sort_by_key(|doubt| Reverse(doubt.from));
+        let mut leaving = doubts.to_vec();
+        leaving.sort_by_key(|doubt| Reverse(doubt.until));
+        let dearest = match rule {
+            Rule::Fixed { .. } | Rule::Sliding { .. } => None,
+            Rule::Bucket { per } => terms.map(|terms| unit_fine(per, terms, Side::Most)).max(),
+        };
+        let dearest = dearest.unwrap_or_default();
+        let doubts = Doubts { coming, leaving, units: 0, dearest };
+        Self { doubts, ..Self::new(rule, Side::Most) }
     }
 
     /// Counts `cost` at `at`.
@@ -93,9 +118,11 @@ impl Standing {
     pub(crate) fn held_at_least(&mut self, at: i64, terms: Terms, unsure: &[(u64, Terms)]) -> u64 {
         self.leave(at);
         let Rule::Bucket { per } = self.rule else {
-            return self.sum.saturating_sub(unsure.iter().map(|(cost, _)| cost).sum());
+            let sum = self.sum + self.doubts.units;
+            return sum.saturating_sub(unsure.iter().map(|(cost, _)| cost).sum());
         };
-        let owed = self.full_at_after(self.spends.len()).max(fine(at)) - fine(at) + self.doubt;
+        let doubt = i128::from(self.doubts.units) * self.doubts.dearest;
+        let owed = self.full_at_after(self.spends.len()).max(fine(at)) - fine(at) + doubt;
         let adds =
             |(cost, terms): &(u64, Terms)| unit_fine(per, *terms, Side::Most) * i128::from(*cost);
         let owed = (owed - unsure.iter().map(adds).sum::<i128>()).max(0);
@@ -106,6 +133,7 @@ impl Standing {
 
     /// Lets go of what no longer counts at `at`. In buckets nothing leaves, time passes.
     fn leave(&mut self, at: i64) {
+        self.pass_doubts(at);
         let gone = |spend: &Spend| match (self.rule, self.side) {
             (Rule::Fixed { per }, _) => spend.at.div_euclid(per) < at.div_euclid(per),
             (Rule::Sliding { per, .. }, Side::Least) => spend.at <= at - per,
@@ -118,6 +146,29 @@ impl Standing {
         while let Some(spend) = self.spends.get(self.first).filter(|spend| gone(spend)) {
             self.sum -= spend.cost;
             self.first += 1;
+        }
+    }
+
+    /// From its beginning on a doubt counts in full, until it has left even if it was counted last. In a
+    /// bucket it then is a spend of its last moment: no earlier one would leave the bucket fuller.
+    fn pass_doubts(&mut self, at: i64) {
+        while let Some(doubt) = self.doubts.coming.pop_if(|doubt| doubt.from <= at) {
+            self.doubts.units += doubt.units;
+        }
+        let rule = self.rule;
+        let has_left = |until: i64| match rule {
+            Rule::Fixed { per } => until.div_euclid(per) < at.div_euclid(per),
+            Rule::Sliding { per, resolution } => until <= at - per - (resolution - 1),
+            Rule::Bucket { .. } => until <= at,
+        };
+        while let Some(doubt) = self.doubts.leaving.pop_if(|doubt| has_left(doubt.until)) {
+            self.doubts.units -= doubt.units;
+            if matches!(rule, Rule::Bucket { .. }) {
+                let adds = i128::from(doubt.units) * self.doubts.dearest;
+                let before = self.full_at_after(self.spends.len());
+                let full_at = before.max(fine(doubt.until)) + adds;
+                self.spends.push(Spend { at: doubt.until, cost: doubt.units, adds, full_at });
+            }
         }
     }
 

@@ -2,6 +2,7 @@
 
 mod changes;
 mod honest;
+mod unsure;
 
 use super::*;
 
@@ -73,19 +74,23 @@ impl Made {
 
     fn allow(self, at: i64, cost: u32, used: u64) -> Self {
         let max = self.max();
-        self.answer(Outcome::Allowed { given_back_from: None }, at, cost, max, used)
+        self.answer(Outcome::Allowed { given_back: None }, at, cost, max, used)
     }
 
     /// What its caller hears of only at `told_at`.
     fn allow_late(self, at: i64, told_at: i64, cost: u32, used: u64) -> Self {
         let max = self.max();
-        let outcome = Outcome::Allowed { given_back_from: None };
+        let outcome = Outcome::Allowed { given_back: None };
         self.answer_late(outcome, (at, told_at), cost, max, used)
     }
 
     fn allow_and_give_back(self, at: i64, cost: u32, used: u64, from: i64) -> Self {
+        self.allow_and_know_given_back(at, cost, used, GivenBack { from, by: None })
+    }
+
+    fn allow_and_know_given_back(self, at: i64, cost: u32, used: u64, given: GivenBack) -> Self {
         let max = self.max();
-        self.answer(Outcome::Allowed { given_back_from: Some(from) }, at, cost, max, used)
+        self.answer(Outcome::Allowed { given_back: Some(given) }, at, cost, max, used)
     }
 
     fn refuse(self, at: i64, cost: u32, used: u64) -> Self {
@@ -103,8 +108,8 @@ impl Made {
         self.answer(Outcome::Looked, at, 1, max, used)
     }
 
-    fn doubt(mut self, cost: u32) -> Self {
-        self.history.doubt(cost, &[7]);
+    fn doubt(mut self, cost: u32, when: RangeInclusive<i64>) -> Self {
+        self.history.doubt(cost, &[7], &when);
         self
     }
 
@@ -249,7 +254,7 @@ fn a_count_nobody_asked_for_is_found_and_doubt_explains_it() {
     for rule in [fixed, sliding, |max| bucket(max, max)] {
         let wrongs = rule(100).allow(0, 1, 1).allow(1, 1, 5).wrongs();
         assert_eq!(wrongs, [(1, Wrong::Invented { held: 2, used: 5 })]);
-        rule(100).allow(0, 1, 1).doubt(3).allow(1, 1, 5).accept();
+        rule(100).allow(0, 1, 1).doubt(3, 0..=1).allow(1, 1, 5).accept();
     }
 }
 
@@ -259,13 +264,13 @@ fn a_refusal_with_room_left_is_found_and_doubt_explains_it() {
         let wrongs = rule(5).allow(0, 3, 3).refuse(1, 2, 3).wrongs();
         assert_eq!(wrongs, [(1, Wrong::RefusedForNothing { held: 3, cost: 2, max: 5 })]);
         rule(5).allow(0, 3, 3).refuse(1, 3, 3).accept();
-        rule(5).allow(0, 3, 3).doubt(1).refuse(1, 2, 4).accept();
+        rule(5).allow(0, 3, 3).doubt(1, 0..=1).refuse(1, 2, 4).accept();
     }
 }
 
 #[test]
 fn doubt_never_excuses_one_too_many() {
-    fixed(5).allow(0, 3, 3).doubt(9).allow(1, 3, 6).expect_one_too_many(1, 6, 5);
+    fixed(5).allow(0, 3, 3).doubt(9, 0..=1).allow(1, 3, 6).expect_one_too_many(1, 6, 5);
 }
 
 #[test]
@@ -292,7 +297,7 @@ fn a_limit_that_did_not_refuse_need_not_be_full() {
     let both = vec![Rule::Fixed { per: SECOND }, Rule::Fixed { per: SECOND }];
     let mut history = History::new("p", both, Versions::only(vec![terms(1), terms(9)]));
     for (outcome, used, refuses) in [
-        (Outcome::Allowed { given_back_from: None }, 1, false),
+        (Outcome::Allowed { given_back: None }, 1, false),
         (Outcome::Refused { from_memory: false }, 1, true),
     ] {
         history.add(&Answer {

@@ -6,6 +6,8 @@ use super::{Answer, Outcome, Terms};
 const SHIELD_MICROS: i64 = 1_000_000;
 /// The shield measures its second by a steady clock, the log by the clock of the wall.
 const CLOCKS_MICROS: i64 = 20_000;
+/// What is from memory may be so old.
+pub(super) const REMEMBERED_MICROS: i64 = SHIELD_MICROS + CLOCKS_MICROS;
 
 /// The versions of one policy, oldest first.
 #[derive(Clone, Debug)]
@@ -36,7 +38,7 @@ impl Versions {
     /// The version that made this answer. `None`: none that was in force can have.
     pub(super) fn of(&self, answer: &Answer<'_>) -> Option<&Version> {
         let late = match answer.outcome {
-            Outcome::Refused { from_memory: true } => SHIELD_MICROS + CLOCKS_MICROS,
+            Outcome::Refused { from_memory: true } => REMEMBERED_MICROS,
             Outcome::Refused { from_memory: false } | Outcome::Allowed { .. } | Outcome::Looked => {
                 0
             }

@@ -16,7 +16,7 @@ use tokio::time::Instant as Stopwatch;
 
 use super::history::{Change, Commit, Event, History, Key, Step, Terms};
 use super::weather::Weather;
-use crate::soak::dice::Dice;
+use crate::dice::Dice;
 
 use locks::Held;
 pub(super) use locks::{Lock, LockTimeout};
@@ -203,7 +203,8 @@ impl Database {
     pub(super) fn note_in(&self, state: &mut State, event: Event) -> usize {
         let clock = self.clock_of(state);
         let at_millis = u64::try_from(self.elapsed().as_millis()).expect("a simulation is short");
-        state.history.steps.push(Step { at_millis, clock, event });
+        let latest_clock = state.latest_clock;
+        state.history.steps.push(Step { at_millis, clock, latest_clock, event });
         state.history.steps.len() - 1
     }
 

@@ -21,6 +21,8 @@ pub(super) struct Step {
     pub(super) at_millis: u64,
     /// What the database's clock showed.
     pub(super) clock: i64,
+    /// The latest it ever showed.
+    pub(super) latest_clock: i64,
     pub(super) event: Event,
 }
 
@@ -173,7 +175,7 @@ struct Shown<'a> {
 
 impl fmt::Display for Shown<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Step { at_millis, clock, event } = self.step;
+        let Step { at_millis, clock, event, .. } = self.step;
         write!(f, "{at_millis:>7} ms  clock {clock}  ")?;
         match event {
             Event::Asked(number) => {

@@ -15,7 +15,7 @@ use super::request::{ask, perform};
 use super::scene::{self, Policy, USERS};
 use super::statements::hold;
 use super::weather::Weather;
-use crate::soak::dice::Dice;
+use crate::dice::Dice;
 
 /// More requests than this do not wait at one instance.
 const MOST_WAITING: usize = 10;

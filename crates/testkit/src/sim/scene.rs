@@ -3,8 +3,8 @@
 use serde_json::{Value, json};
 use tollgate::core::{Quota, Rule, Span, Window};
 
+use crate::dice::Dice;
 use crate::history;
-use crate::soak::dice::Dice;
 
 pub(super) const USERS: usize = 3;
 

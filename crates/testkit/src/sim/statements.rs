@@ -64,7 +64,8 @@ impl Session {
             let lock = Lock::Named("sweep".into());
             let database = self.database.clone();
             let ours = database.try_lock(self.open(), &lock);
-            Ok(Rows::one(vec![("ours", Value::Bool(ours))]))
+            let clock = Value::Int(database.clock());
+            Ok(Rows::one(vec![("ours", Value::Bool(ours)), ("clock_micros", clock)]))
         } else if has(".slot ") || has(".slot_cancel ") || has(".slot_window ") {
             // Slots are not simulated, so there are none to remove.
             Ok(Rows::none())

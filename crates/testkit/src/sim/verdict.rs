@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use tollgate::core::store::Receipt;
 use tollgate::core::{Claim, Cost, Decision, Instant, Intent, Outcome as Decided, Reader, State};
-use tollgate::core::{LimitReport, States, Verdict, decide};
+use tollgate::core::{LimitReport, Spend, States, Verdict, decide};
 use tollgate::{Refunded, StoreErrorKind};
 
 use super::explain::{Explained, explain};
@@ -45,6 +45,8 @@ pub(super) struct Judge<'a> {
     recorded: BTreeSet<&'a [u8]>,
     /// Idempotency keys that have a record, by the request that made it.
     once: BTreeSet<String>,
+    /// The latest that the database's clock has shown.
+    latest_clock: i64,
 }
 
 /// Everything that was decided, in order, if all of it is right.
@@ -57,8 +59,10 @@ pub(super) fn judge(played: &Played) -> Result<Vec<Explained>, Wrong> {
         refunded: BTreeSet::new(),
         recorded: BTreeSet::new(),
         once: BTreeSet::new(),
+        latest_clock: i64::MIN,
     };
     for (number, step) in played.history.steps.iter().enumerate() {
+        judge.latest_clock = step.latest_clock;
         let judged = match &step.event {
             Event::Committed(commit) => judge.committed(number, commit),
             Event::Answered(request) => judge.answered(*request),
@@ -97,14 +101,26 @@ impl<'a> Judge<'a> {
                 }
                 self.explained(step, commit)?;
             }
-            None if commit.counters.iter().all(|change| decoded(&change.after).is_none()) => {}
-            None => return Err("somebody who decided nothing changed a count".into()),
+            None => {
+                let wrong = commit.counters.iter().find_map(|change| self.unswept(change));
+                wrong.map_or(Ok(()), Err)?;
+            }
         }
         for change in &commit.counters {
             let state = decoded(&change.after);
             self.versions.entry(&change.key).or_default().push((step, state));
         }
         Ok(())
+    }
+
+    /// What is wrong with a change by somebody who decided nothing: a sweep takes away what counts no longer.
+    fn unswept(&self, change: &Change) -> Option<String> {
+        if decoded(&change.after).is_some() {
+            return Some("somebody who decided nothing changed a count".into());
+        }
+        let expires_at = decoded(&change.before)?.expires_at().as_micros();
+        let early = expires_at - self.latest_clock;
+        (early > 0).then(|| format!("a count is taken away {early} µs before it has expired"))
     }
 
     fn explained(&mut self, step: usize, commit: &'a Commit) -> Result<(), String> {
@@ -171,9 +187,29 @@ impl<'a> Judge<'a> {
                     Err(format!("#{number} was never given back"))
                 }
             }
-            (What::Refund { .. }, Outcome::Refunded(Refunded::Expired)) => Ok(()),
+            (What::Refund { of, .. }, Outcome::Refunded(Refunded::Expired)) => {
+                let receipt = self.receipt(*of).ok_or("nothing was spent")?;
+                match receipt.spends.iter().find(|(key, spend)| !self.is_gone(key, spend)) {
+                    None => Ok(()),
+                    Some(_) => Err(format!("#{number} has not expired")),
+                }
+            }
             (what, outcome) => Err(format!("{what:?} cannot be answered by {outcome:?}")),
         }
+    }
+
+    /// Whether there may be nothing left of a spend to give back.
+    fn is_gone(&self, key: &Key, spend: &Spend) -> bool {
+        let is_past = spend.expires_at().as_micros() <= self.latest_clock;
+        // A bucket counts what was given back since against every older spend.
+        let is_bucket = matches!(spend, Spend::Bucket { .. });
+        is_past || is_bucket && self.is_given_back_from(key)
+    }
+
+    fn is_given_back_from(&self, key: &Key) -> bool {
+        let receipts = (0..self.played.history.requests.len()).filter_map(|of| self.receipt(of));
+        let mut given = receipts.filter(|receipt| self.refunded.contains(&spend_id(receipt)));
+        given.any(|receipt| receipt.spends.iter().any(|(own, _)| own == key))
     }
 
     fn must_be_explained(&mut self, number: usize) -> Result<(), String> {

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::wire::SqlError;
-use crate::soak::dice::Dice;
+use crate::dice::Dice;
 
 /// Of so many statements one; 0 is never.
 #[derive(Clone, Copy, Debug)]

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use tollgate::{Clock, Policy, SystemClock, Tollgate};
 
-use super::dice::Dice;
 use super::scene::{Scene, terms};
+use crate::dice::Dice;
 use crate::history::{Version, Versions};
 
 /// Between two changes, in milliseconds.

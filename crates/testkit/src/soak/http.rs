@@ -6,9 +6,9 @@ use serde_json::{Value, json};
 use tollgate::{Refunded, StoreErrorKind};
 
 use super::door::{NoAnswer, Reply};
-use super::record::{Answered, LIMITS, small};
+use super::record::{Answered, small};
 use super::script::Request;
-use crate::http::Connection;
+use crate::http::{Connection, read_decision};
 
 #[derive(Debug)]
 pub(super) struct Http {
@@ -41,8 +41,20 @@ impl Http {
         if ![200, 429, 422].contains(&response.status) {
             return Err(response.into());
         }
-        let answered = read_decision(&response);
-        let answered = answered.ok_or_else(|| NoAnswer::Other(response.body.to_string()))?;
+        let decided = read_decision(&response.body, policy);
+        let decided = decided.ok_or_else(|| NoAnswer::Other(response.body.to_string()))?;
+        let answered = Answered {
+            allowed: decided.allowed,
+            // Nobody can tell: the server has a memory too.
+            from_memory: !decided.allowed,
+            replayed: response.replayed,
+            // It is not told; the `max`es tell it.
+            version: 0,
+            decided_at: decided.decided_at_micros,
+            refuses: decided.refuses,
+            max: decided.max.map(small),
+            used: decided.used.map(small),
+        };
         let receipt = response.body["receipt"].as_str().map(str::to_owned);
         Ok(Reply { answered, receipt })
     }
@@ -84,33 +96,6 @@ impl Http {
     fn take_idle(&self) -> Option<Connection> {
         self.idle.lock().expect("no task panicked while it held it").pop()
     }
-}
-
-/// The decision in a response's body. It does not tell the policy's version; its `max`es do.
-fn read_decision(response: &Response) -> Option<Answered> {
-    let body = &response.body;
-    let decided_at: jiff::Timestamp = body["decided_at"].as_str()?.parse().ok()?;
-    let allowed = body["allowed"].as_bool()?;
-    let cost = body["cost"].as_u64()?;
-    let mut answered = Answered {
-        allowed,
-        // Nobody can tell: the server has a memory too.
-        from_memory: !allowed,
-        replayed: response.replayed,
-        version: 0,
-        decided_at: decided_at.as_microsecond(),
-        refuses: 0,
-        max: [0; LIMITS],
-        used: [0; LIMITS],
-    };
-    for (position, limit) in body["limits"].as_array()?.iter().enumerate() {
-        let (max, used) = (limit["max"].as_u64()?, limit["used"].as_u64()?);
-        let refuses = !allowed && (limit.get("retry_after").is_some() || cost > max);
-        answered.refuses |= u8::from(refuses) << position;
-        answered.max[position] = small(max);
-        answered.used[position] = small(used);
-    }
-    Some(answered)
 }
 
 fn broken(_: std::io::Error) -> NoAnswer {

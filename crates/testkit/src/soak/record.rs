@@ -9,9 +9,9 @@ use std::path::Path;
 
 use tollgate::{Answer, Outcome, Refunded, StoreErrorKind, Verdict};
 
+use crate::http::LIMITS;
+
 pub(crate) const BYTES: usize = 64;
-/// Limits of one policy, at most.
-pub(crate) const LIMITS: usize = 3;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Record {

@@ -8,12 +8,12 @@ use tokio::runtime::Handle;
 use tollgate::Tollgate;
 
 use super::changes::Changes;
-use super::dice::Dice;
 use super::instance::{Casting, Face, Instance};
 use super::scene::Scene;
 use super::script::{AVERAGE_COST_PERCENT, Part};
 use super::summary::Summary;
 use super::verdict::{self, CaseVerdict};
+use crate::dice::Dice;
 use crate::servers::Postgres;
 
 /// How often the logs are looked at.
@@ -33,8 +33,10 @@ pub struct Ground<'a> {
     pub server: Option<&'a Path>,
     /// For the logs.
     pub folder: &'a Path,
-    /// Parameters of the store's URL.
+    /// Parameters of the store's URL, beside its deadline.
     pub settings: &'a str,
+    /// Whole seconds.
+    pub deadline: Duration,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -97,7 +99,9 @@ impl Round {
         progress: impl FnMut(u64),
     ) -> Result<(Vec<CaseVerdict>, Summary), String> {
         let started = Stopwatch::now();
-        let store = format!("{}?{}", ground.postgres.url(), ground.settings);
+        let Ground { settings, deadline, .. } = ground;
+        let (url, seconds) = (ground.postgres.url(), deadline.as_secs());
+        let store = format!("{url}?{settings}&deadline={seconds}s");
         let gate = Tollgate::open(&store).await.map_err(|error| error.to_string())?;
         let cases = self.scene.cases().len() as u64;
         let demand = self.expected(ground) * AVERAGE_COST_PERCENT / 100 / cases;
@@ -122,7 +126,7 @@ impl Round {
         });
         let seen = watched?;
         changed?;
-        let (verdicts, mut summary) = verdict::judge(&gate, &changes, &castings).await?;
+        let (verdicts, mut summary) = verdict::judge(&gate, &changes, &castings, *deadline).await?;
         changes.end(&gate).await?;
         // What is wrong is looked at: then the logs stay.
         if summary.wrongs() == 0 {

@@ -3,7 +3,7 @@
 use tollgate::Policy;
 use tollgate::core::{Rule as CoreRule, Window};
 
-use super::dice::Dice;
+use crate::dice::Dice;
 use crate::history::{Rule, Terms};
 
 /// So long that nothing leaves while this runs: then exactly `max` must pass in all.

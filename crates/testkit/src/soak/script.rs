@@ -3,8 +3,8 @@
 //! So a restarted instance goes on where the killed one was, and whoever reads the log knows what
 //! was on its way when it died.
 
-use super::dice::Dice;
 use super::scene::{By, Case, PLACES, Scene, USERS};
+use crate::dice::Dice;
 
 /// The largest cost.
 const MAX_COST: u64 = 4;

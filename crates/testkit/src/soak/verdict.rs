@@ -2,6 +2,8 @@
 
 use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, HashMap};
+use std::ops::RangeInclusive;
+use std::time::Duration;
 
 use tollgate::{Clock, Refunded, SystemClock, Tollgate};
 
@@ -11,7 +13,7 @@ use super::record::{self, Answered, Record, What};
 use super::scene::{PLACES, USERS, rules};
 use super::script::{Part, Refund, Request};
 use super::summary::Summary;
-use crate::history::{Answer, History, Outcome, Seen, Tally};
+use crate::history::{Answer, GivenBack, History, Outcome, Seen, Tally, when_counted};
 
 /// How one policy of a round came out.
 #[derive(Clone, Debug)]
@@ -29,6 +31,8 @@ struct Trial {
     /// What was answered under each idempotency key, by face, task and turn.
     once: HashMap<(bool, u16, u32), Once>,
     summary: Summary,
+    /// Of the store.
+    deadline: Duration,
 }
 
 /// What was allowed under one idempotency key.
@@ -43,6 +47,7 @@ pub(crate) async fn judge(
     gate: &Tollgate,
     changes: &Changes,
     castings: &[Casting],
+    deadline: Duration,
 ) -> Result<(Vec<CaseVerdict>, Summary), String> {
     let Some(first) = castings.first() else { return Err("there is no instance".into()) };
     let cases = first.part.scene.cases();
@@ -51,12 +56,13 @@ pub(crate) async fn judge(
         let (policy, versions) = changes.versions(gate, number).await?;
         histories.push(History::new(case.policy_name(first.part.round), rules(&policy), versions));
     }
-    let mut trial = Trial { histories, once: HashMap::new(), summary: Summary::default() };
+    let mut trial =
+        Trial { histories, once: HashMap::new(), summary: Summary::default(), deadline };
     for casting in castings {
         trial.hear(casting, &record::read(&casting.log)?);
     }
     trial.look(gate, &first.part).await?;
-    let Trial { histories, once, mut summary } = trial;
+    let Trial { histories, once, mut summary, .. } = trial;
     summary.recovered = once.values().filter(|once| !once.told_first).count() as u64;
     let mut verdicts = Vec::with_capacity(cases.len());
     for (number, (case, history)) in cases.iter().zip(histories).enumerate() {
@@ -74,24 +80,32 @@ impl Trial {
         let part = &casting.part;
         let refunds = self.refunds(records);
         let mut next_turns = vec![0; usize::from(part.tasks)];
+        // When each task was last heard of: what it asked then, it asked later.
+        let mut heard_at = vec![i64::MIN; usize::from(part.tasks)];
         let mut lives = 0;
         let mut counted = (0, 0);
         for record in records {
             match record.what {
                 What::Born => {
                     if lives > 0 {
-                        self.doubt_all(part, &next_turns);
+                        let asked = next_turns.iter().copied().zip(heard_at.iter().copied());
+                        self.doubt_all(part, asked, record.told_at);
                     }
+                    heard_at.fill(record.told_at);
                     lives += 1;
                     self.summary.add_stats(std::mem::take(&mut counted));
                 }
                 What::Answered(answered) => self.answered(casting, record, &answered, &refunds),
                 What::Failed(kind) => {
                     self.summary.failed(kind);
-                    self.doubt(part, record.task, record.turn);
+                    let when = when_counted((record.asked_at, record.told_at), self.deadline);
+                    self.doubt(part, (record.task, record.turn), &when);
                 }
                 What::GaveBack(refunded) => self.summary.gave_back(refunded),
                 What::Stats { batched, shielded } => counted = (batched, shielded),
+            }
+            if !matches!(record.what, What::Born | What::Stats { .. }) {
+                heard_at[usize::from(record.task)] = record.told_at;
             }
             if part.consumes_turn(record) {
                 next_turns[usize::from(record.task)] = record.turn + 1;
@@ -105,7 +119,7 @@ impl Trial {
         casting: &Casting,
         record: &Record,
         answered: &Answered,
-        refunds: &HashMap<(u16, u32), i64>,
+        refunds: &HashMap<(u16, u32), GivenBack>,
     ) {
         let Record { task, turn, asked_at, told_at, .. } = *record;
         let part = &casting.part;
@@ -115,14 +129,15 @@ impl Trial {
             return;
         }
         let outcome = if answered.allowed {
-            let given_back_from = match request.refund {
+            let given_back = match request.refund {
                 Refund::No => None,
                 // Killed before it could write what came of it: it may have been given back.
                 Refund::Once | Refund::Twice => {
-                    Some(refunds.get(&(task, turn)).copied().unwrap_or(answered.decided_at))
+                    let unknown = GivenBack { from: answered.decided_at, by: None };
+                    Some(refunds.get(&(task, turn)).copied().unwrap_or(unknown))
                 }
             };
-            Outcome::Allowed { given_back_from }
+            Outcome::Allowed { given_back }
         } else {
             Outcome::Refused { from_memory: answered.from_memory }
         };
@@ -183,8 +198,8 @@ impl Trial {
         });
     }
 
-    /// When each turn's spend was first asked to be given back.
-    fn refunds(&mut self, records: &[Record]) -> HashMap<(u16, u32), i64> {
+    /// When each turn's spend was first asked to be given back, and when it was known to be.
+    fn refunds(&mut self, records: &[Record]) -> HashMap<(u16, u32), GivenBack> {
         let mut refunds = HashMap::new();
         for record in records {
             if let What::GaveBack(refunded) = record.what {
@@ -192,27 +207,30 @@ impl Trial {
                 if refunds.contains_key(&place) && refunded == Refunded::Done {
                     self.summary.refunded_twice += 1;
                 }
-                refunds.entry(place).or_insert(record.asked_at);
+                // "Already" to the first: an earlier try was done, and its answer lost.
+                let is_done = matches!(refunded, Refunded::Done | Refunded::Already);
+                let by = is_done.then_some(record.told_at);
+                refunds.entry(place).or_insert(GivenBack { from: record.asked_at, by });
             }
         }
         refunds
     }
 
-    /// A killed instance had one request of each task on its way.
-    fn doubt_all(&mut self, part: &Part, next_turns: &[u32]) {
-        for (task, turn) in (0..).zip(next_turns) {
-            if *turn < part.turns {
-                self.doubt(part, task, *turn);
+    /// A killed instance had one request of each task on its way: the turn, and since when at the earliest.
+    fn doubt_all(&mut self, part: &Part, asked: impl Iterator<Item = (u32, i64)>, until: i64) {
+        for (task, (turn, from)) in (0..).zip(asked) {
+            if turn < part.turns {
+                self.doubt(part, (task, turn), &when_counted((from, until), self.deadline));
             }
         }
     }
 
     /// Under an idempotency key nothing stays in doubt: it is asked until it is answered.
-    fn doubt(&mut self, part: &Part, task: u16, turn: u32) {
+    fn doubt(&mut self, part: &Part, (task, turn): (u16, u32), when: &RangeInclusive<i64>) {
         let request = part.request(task, turn);
         if !request.once {
             let keys = request.keys(&part.scene.cases()[request.case]);
-            self.histories[request.case].doubt(request.cost, &keys);
+            self.histories[request.case].doubt(request.cost, &keys, when);
             self.summary.in_doubt += 1;
         }
     }

@@ -1,5 +1,7 @@
 //! Somebody else in the same database.
 
+use std::time::{Duration, Instant as Stopwatch};
+
 pub(crate) struct Session(tokio_postgres::Client);
 
 impl Session {
@@ -18,8 +20,10 @@ impl Session {
     pub(crate) async fn until_somebody_waits(&self) {
         let blocked =
             "select from pg_stat_activity where pg_backend_pid() = any (pg_blocking_pids(pid))";
+        let started = Stopwatch::now();
         while self.0.query(blocked, &[]).await.unwrap().is_empty() {
-            tokio::time::sleep(std::time::Duration::from_millis(1)).await;
+            assert!(started.elapsed() < Duration::from_secs(20), "nobody waits for this session");
+            tokio::time::sleep(Duration::from_millis(1)).await;
         }
     }
 

@@ -1,6 +1,7 @@
 //! Three processes that check hot keys as fast as they can, and what their logs say together.
 
 use std::path::Path;
+use std::time::Duration;
 
 use testkit::random;
 use testkit::servers::{Postgres, Settings};
@@ -25,13 +26,14 @@ const QUIET: Round = Round {
 async fn play(round: Round, postgres: &Postgres, settings: &str) -> (Vec<CaseVerdict>, Summary) {
     let folder = tempfile::tempdir().unwrap();
     let schema = random::name("s").replace('-', "_");
-    let settings = format!("schema={schema}&deadline=10s&{settings}");
+    let settings = format!("schema={schema}&{settings}");
     let ground = Ground {
         postgres,
         program: Path::new(env!("CARGO_BIN_EXE_testkit")),
         server: None,
         folder: folder.path(),
         settings: &settings,
+        deadline: Duration::from_secs(10),
     };
     let round = Round { seed: random::number(), ..round };
     let (verdicts, summary) = round.play(&ground, |_| {}).await.unwrap();

@@ -37,12 +37,12 @@ pub(crate) fn is_refused(error: &Error) -> bool {
     source.is_some_and(|error| error.kind() == io::ErrorKind::ConnectionRefused)
 }
 
-/// What it gives if it gives it soon. On the loopback, this is long.
+/// What it gives if it gives it soon: for what must not come. On the loopback, this is long.
 pub(crate) async fn soon<T>(future: impl Future<Output = T>) -> Option<T> {
     tokio::time::timeout(Duration::from_millis(300), future).await.ok()
 }
 
 /// What is never answered is a failure, not a test that never ends.
-async fn at_last<T>(future: impl Future<Output = T>) -> T {
+pub(crate) async fn at_last<T>(future: impl Future<Output = T>) -> T {
     tokio::time::timeout(Duration::from_secs(60), future).await.expect("an answer within a minute")
 }

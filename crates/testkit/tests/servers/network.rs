@@ -7,7 +7,10 @@ use testkit::servers::{Moment, Postgres, Proxy};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
-use crate::client::{Client, connect, is_refused, soon};
+use crate::client::{Client, at_last, connect, is_refused, soon};
+
+/// For what must come: two cores that compile at the same time are slow.
+const PATIENCE: Duration = Duration::from_secs(20);
 
 fn proxied() -> (Proxy, String) {
     let postgres = Postgres::shared();
@@ -33,11 +36,11 @@ async fn each_side_closes_for_itself() {
     let (mut heard, mut answer) = (String::new(), String::new());
     client.write_all(b"that is all").await.unwrap();
     client.shutdown().await.unwrap();
-    soon(server.read_to_string(&mut heard)).await.expect("an end").unwrap();
+    at_last(server.read_to_string(&mut heard)).await.unwrap();
     server.write_all(b"heard: ").await.unwrap();
     server.write_all(heard.as_bytes()).await.unwrap();
     drop(server);
-    soon(client.read_to_string(&mut answer)).await.expect("an end").unwrap();
+    at_last(client.read_to_string(&mut answer)).await.unwrap();
     assert_eq!(answer, "heard: that is all");
 }
 
@@ -81,8 +84,11 @@ async fn a_stall_holds_back_questions_and_answers_until_it_ends() {
     let answer = gate.pass_sql();
     let answered = client.one(&answer);
     tokio::pin!(answered);
-    assert!(soon(&mut answered).await.is_none());
-    assert!(gate.is_waited_for(), "the server has been asked");
+    let limit = Instant::now() + PATIENCE;
+    while !gate.is_waited_for() {
+        assert!(Instant::now() < limit, "the server was not asked");
+        assert!(soon(&mut answered).await.is_none());
+    }
     proxy.stall();
     gate.open().await;
     assert!(soon(&mut answered).await.is_none());
@@ -119,12 +125,20 @@ async fn latency_delays_a_round_trip_and_leaves_the_width_of_the_line() {
     let began = Instant::now();
     client.one(&format!("select '{}'", "x".repeat(1_000_000))).await;
     let wide = began.elapsed();
-    assert!(wide < 20 * one_way, "60 pieces each way, in {wide:?}");
+    // Each piece for itself would take 6 seconds.
+    assert!(wide < 50 * one_way, "60 pieces each way, in {wide:?}");
 
     proxy.latency(Duration::ZERO);
-    let began = Instant::now();
-    client.run("select 1").await.unwrap();
-    assert!(began.elapsed() < 2 * one_way);
+    // A delay that is still there would be in every round trip.
+    let limit = Instant::now() + PATIENCE;
+    loop {
+        let began = Instant::now();
+        client.run("select 1").await.unwrap();
+        if began.elapsed() < 2 * one_way {
+            break;
+        }
+        assert!(Instant::now() < limit, "no round trip is quick again");
+    }
 }
 
 #[tokio::test]
@@ -157,7 +171,7 @@ async fn a_commit_that_is_cut_once_forwarded_happens_though_nobody_waits_for_it(
     assert!(client.run("commit").await.unwrap_err().is_closed());
     assert_eq!(rows(&table), "0", "too early");
     gate.open().await;
-    let limit = Instant::now() + Duration::from_secs(10);
+    let limit = Instant::now() + PATIENCE;
     while rows(&table) != "1" {
         assert!(Instant::now() < limit, "it never happened");
         tokio::time::sleep(Duration::from_millis(20)).await;
@@ -210,7 +224,7 @@ fn rows(table: &str) -> String {
 }
 
 async fn until_gone(session: &str) {
-    let limit = Instant::now() + Duration::from_secs(10);
+    let limit = Instant::now() + PATIENCE;
     let sql = format!("select count(*) from pg_stat_activity where pid = {session}");
     while Postgres::shared().psql(&sql) != "0" {
         assert!(Instant::now() < limit, "session {session} is still there");

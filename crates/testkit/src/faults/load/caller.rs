@@ -6,10 +6,8 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-use super::{
-    CHECKED, Decided, GROWING, Given, LIMITS, Log, Record, SCHEDULED, Shared, Trouble, USERS, What,
-};
-use crate::http::{Connection, Response};
+use super::{CHECKED, GROWING, Given, Log, Record, SCHEDULED, Shared, Trouble, USERS, What};
+use crate::http::{Connection, Response, read_decision};
 
 /// Nobody waits longer than this for an answer. Far beyond every promise: it tells slow from never.
 pub(super) const PATIENCE: Duration = Duration::from_secs(10);
@@ -40,7 +38,8 @@ impl Caller {
                 if ![200, 429].contains(&status) {
                     return Err(Trouble::Status(status));
                 }
-                read_decision(&response.body).map(What::Decided).ok_or(Trouble::Misdelivered)
+                let body: Value = serde_json::from_slice(&response.body).unwrap_or_default();
+                read_decision(&body, CHECKED).map(What::Decided).ok_or(Trouble::Misdelivered)
             })
             .await;
             self.rest().await;
@@ -160,22 +159,4 @@ impl Caller {
         }
         Ok(response)
     }
-}
-
-/// The decision in an answer's body.
-pub(in crate::faults) fn read_decision(body: &[u8]) -> Option<Decided> {
-    let body: Value = serde_json::from_slice(body).ok()?;
-    let decided_at: jiff::Timestamp = body["decided_at"].as_str()?.parse().ok()?;
-    let allowed = body["allowed"].as_bool()?;
-    let decided_at_micros = decided_at.as_microsecond();
-    let (max, used) = ([0; LIMITS], [0; LIMITS]);
-    let mut decided = Decided { allowed, decided_at_micros, max, used, refuses: 0 };
-    let limits = body["limits"].as_array().filter(|limits| limits.len() == LIMITS)?;
-    for (position, limit) in limits.iter().enumerate() {
-        decided.max[position] = limit["max"].as_u64()?;
-        decided.used[position] = limit["used"].as_u64()?;
-        let refuses = !allowed && limit.get("retry_after").is_some();
-        decided.refuses |= u8::from(refuses) << position;
-    }
-    (body["policy"] == CHECKED && body.get("degraded").is_none()).then_some(decided)
 }

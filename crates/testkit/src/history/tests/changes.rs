@@ -3,7 +3,7 @@
 use super::{SECOND, terms};
 use crate::history::{Answer, History, Outcome, Rule, Seen, Version, Versions, Wrong};
 
-const ALLOWED: Outcome = Outcome::Allowed { given_back_from: None };
+const ALLOWED: Outcome = Outcome::Allowed { given_back: None };
 const DECIDED: Outcome = Outcome::Refused { from_memory: false };
 const REPEATED: Outcome = Outcome::Refused { from_memory: true };
 

@@ -4,8 +4,10 @@
 use tollgate::{Clock, Policy, Refunded, Tollgate};
 
 use crate::ManualClock;
-use crate::history::{Answer, History, Outcome, Rule, Seen, Terms, Version, Versions, Wrong};
-use crate::soak::dice::Dice;
+use crate::dice::Dice;
+use crate::history::{
+    Answer, Fault, GivenBack, History, Outcome, Rule, Seen, Terms, Version, Versions, Wrong,
+};
 
 const STEPS: usize = 400;
 const PER: i64 = 50_000;
@@ -72,7 +74,8 @@ async fn play(algorithm: &str, script: Script, seed: u64) -> (Vec<Told>, Vec<Ver
             let place = dice.below(receipts.len() as u64) as usize;
             let (number, receipt): (usize, String) = receipts.swap_remove(place);
             if gate.refund(&receipt).await.unwrap() == Refunded::Done {
-                told[number].outcome = Outcome::Allowed { given_back_from: Some(now) };
+                let given_back = Some(GivenBack { from: now, by: Some(now) });
+                told[number].outcome = Outcome::Allowed { given_back };
             }
             continue;
         }
@@ -80,7 +83,7 @@ async fn play(algorithm: &str, script: Script, seed: u64) -> (Vec<Told>, Vec<Ver
         let answer = gate.check("honest", &[], cost).await.unwrap();
         let standing = answer.decision.limits[0].standing;
         let outcome = if answer.allowed() {
-            Outcome::Allowed { given_back_from: None }
+            Outcome::Allowed { given_back: None }
         } else {
             Outcome::Refused { from_memory: false }
         };
@@ -146,7 +149,7 @@ async fn one_refusal_turned_into_a_yes_is_one_too_many() {
                     continue;
                 }
                 // As a store would say it that counts right and allows too much.
-                said.outcome = Outcome::Allowed { given_back_from: None };
+                said.outcome = Outcome::Allowed { given_back: None };
                 said.seen.used += u64::from(said.cost);
                 let at = said.at;
                 let (_, faults) = history(algorithm, &lie, &versions).judge();
@@ -169,14 +172,34 @@ async fn one_answer_left_out_is_told_by_the_others() {
         let (mut told, versions) = play(algorithm, Script::Checks, 1).await;
         let allowed = |told: &Told| matches!(told.outcome, Outcome::Allowed { .. });
         let number = told.iter().position(allowed).unwrap();
-        let cost = told.remove(number).cost;
+        let Told { cost, at, .. } = told.remove(number);
         let mut incomplete = history(algorithm, &told, &versions);
         let (_, faults) = incomplete.clone().judge();
         assert!(
             faults.iter().any(|fault| matches!(fault.wrong, Wrong::Invented { .. })),
             "{algorithm}: {faults:?}"
         );
-        incomplete.doubt(cost, &[0]);
+        incomplete.doubt(cost, &[0], &(at..=at));
         assert_eq!(incomplete.judge().1, [], "{algorithm}");
+    }
+}
+
+/// What a store says that forgot to take a refund off its count.
+#[tokio::test]
+async fn a_refund_that_was_answered_and_not_done_is_found() {
+    for algorithm in ["fixed", "sliding"] {
+        let (told, versions) = play(algorithm, Script::ChecksRefundsAndChanges, 1).await;
+        let mut found = 0;
+        for number in 0..told.len() {
+            let mut lie = told.clone();
+            let said = &mut lie[number];
+            let Outcome::Allowed { given_back: given @ None } = &mut said.outcome else { continue };
+            // Nobody gave it back: the store goes on counting it, as all later answers show.
+            *given = Some(GivenBack { from: said.at, by: Some(said.at) });
+            let (_, faults) = history(algorithm, &lie, &versions).judge();
+            let invented = |fault: &Fault| matches!(fault.wrong, Wrong::Invented { .. });
+            found += u32::from(faults.iter().any(invented));
+        }
+        assert!(found > 50, "{algorithm}: {found} were found");
     }
 }
