@@ -58,7 +58,7 @@ pub enum SendError {
 }
 
 /// A refusal by a key's daily limit, from one atomic reading.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Refused {
     pub current: u64,
     pub requested: u64,
@@ -66,6 +66,8 @@ pub struct Refused {
     /// Whole seconds, rounded up, at least one.
     pub retry_after_secs: u64,
     pub retry_at: Instant,
+    /// How the day's limit stands and when to come again, as HTTP headers.
+    pub headers: Vec<(String, String)>,
 }
 
 impl MailError {

@@ -59,18 +59,21 @@ pub(crate) fn record(headers: &HeaderMap, body: Vec<u8>) -> Vec<u8> {
     serde_json::to_vec(&Recorded { headers, body }).expect("texts are always JSON")
 }
 
+/// Headers as they were kept.
+pub(crate) fn headers_of(kept: &[(String, String)]) -> HeaderMap {
+    let read = |(name, value): &(String, String)| {
+        Some((name.parse::<HeaderName>().ok()?, HeaderValue::from_str(value).ok()?))
+    };
+    kept.iter().filter_map(read).collect()
+}
+
 /// Only successes are recorded, so a replay is a 200.
 pub(crate) fn replay(record: &[u8]) -> Result<Response<Full<Bytes>>, Problem> {
     let recorded: Recorded = serde_json::from_slice(record).map_err(|error| {
         tracing::error!(%error, "a recorded answer cannot be read");
         Problem::internal("the recorded answer cannot be read; it was made by another version")
     })?;
-    let mut headers = HeaderMap::new();
-    for (name, value) in &recorded.headers {
-        if let (Ok(name), Ok(value)) = (name.parse::<HeaderName>(), HeaderValue::from_str(value)) {
-            headers.insert(name, value);
-        }
-    }
+    let mut headers = headers_of(&recorded.headers);
     headers.insert(REPLAYED, HeaderValue::from_static("true"));
     Ok(json_response(StatusCode::OK, "application/json", headers, recorded.body.into_bytes()))
 }

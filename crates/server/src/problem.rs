@@ -73,6 +73,11 @@ impl Problem {
         self
     }
 
+    pub(crate) fn headers(mut self, headers: HeaderMap) -> Self {
+        self.0.headers.extend(headers);
+        self
+    }
+
     pub(crate) fn status(&self) -> StatusCode {
         self.0.status
     }

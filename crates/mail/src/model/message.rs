@@ -105,6 +105,8 @@ pub struct Sent {
     pub id: String,
     /// Recipients that still fit today.
     pub remaining: u64,
+    /// How the day's limit stands, as HTTP headers.
+    pub headers: Vec<(String, String)>,
 }
 
 /// Where a message is in its life, as it is shown.

@@ -10,8 +10,14 @@ pub(crate) async fn exactly_the_limit_passes_and_one_more_does_not(stage: Stage)
     let key = stage.key(100).await;
     assert_eq!(stage.mail.send(&key, request(95), None).await.unwrap().remaining, 5);
     let refused = stage.mail.send(&key, request(6), None).await;
-    let Err(SendError::Refused(Refused { current, requested, limit, retry_after_secs, retry_at })) =
-        refused
+    let Err(SendError::Refused(Refused {
+        current,
+        requested,
+        limit,
+        retry_after_secs,
+        retry_at,
+        ..
+    })) = refused
     else {
         panic!("not refused: {refused:?}")
     };

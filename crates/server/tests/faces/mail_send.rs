@@ -40,8 +40,16 @@ fn mail_is_accepted_and_the_quota_counts_recipients() {
 #[test]
 fn mail_over_the_quota_is_429_with_all_the_numbers() {
     let (server, _, key) = limited(100);
-    assert_eq!(server.send_mail(&key, &letter(95)).status, 202);
+    let queued = server.send_mail(&key, &letter(95));
     let refused = server.send_mail(&key, &letter(10));
+    // Both are decisions, and say so as those of a check do.
+    for reply in [&queued, &refused] {
+        assert!(reply.header("ratelimit-policy").unwrap().starts_with("\"day\";q=100;w="));
+        assert!(reply.header("ratelimit").unwrap().starts_with("\"day\";r=5;t="));
+        assert_eq!(reply.number("x-ratelimit-limit"), Some(100));
+        assert_eq!(reply.number("x-ratelimit-remaining"), Some(5));
+    }
+    assert_eq!((queued.status, queued.header("retry-after")), (202, None));
     let problem = refused.problem(429);
     let wait = refused.number("retry-after").unwrap();
     assert!((1..=86_400).contains(&wait), "{wait}");

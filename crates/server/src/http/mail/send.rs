@@ -15,7 +15,7 @@ use utoipa::ToSchema;
 use super::add_messages::OneOrMany;
 use crate::body::{self, parse};
 use crate::http::{carried_through, schema};
-use crate::idempotency;
+use crate::idempotency::{self, headers_of};
 use crate::problem::Problem;
 use crate::state::App;
 use crate::strict::StrictValue;
@@ -83,7 +83,7 @@ pub(crate) struct KeyUsage {
 pub(crate) async fn post(
     State(app): State<Arc<App>>,
     request: axum::extract::Request,
-) -> Result<(StatusCode, Json<Queued>), Problem> {
+) -> Result<(StatusCode, HeaderMap, Json<Queued>), Problem> {
     let (parts, body) = request.into_parts();
     let secret = secret_of(&parts.headers)?;
     // Nobody's body is read before it is known whose it is.
@@ -102,7 +102,7 @@ pub(crate) async fn post(
         .await?
         .map_err(|error| app.send_failed(error))?;
     let queued = Queued { status: "queued", remaining: sent.remaining, id: sent.id };
-    Ok((StatusCode::ACCEPTED, Json(queued)))
+    Ok((StatusCode::ACCEPTED, headers_of(&sent.headers), Json(queued)))
 }
 
 /// How the key stands today. Adds nothing.
@@ -202,11 +202,11 @@ impl App {
 
 fn over_quota(refused: &Refused, detail: String) -> Problem {
     Problem::new(StatusCode::TOO_MANY_REQUESTS, QUOTA_EXCEEDED, detail)
+        .headers(headers_of(&refused.headers))
         .member("violated-policies", json!(["day"]))
         .member("current", refused.current)
         .member("requested", refused.requested)
         .member("limit", refused.limit)
         .member("retry_after", refused.retry_after_secs)
         .member("retry_at", refused.retry_at.to_string())
-        .header(header::RETRY_AFTER, refused.retry_after_secs.into())
 }
