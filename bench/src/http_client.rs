@@ -1,16 +1,12 @@
 //! Just enough HTTP to set servers up: one request, one connection, to this machine only.
 
 use std::io::{Read, Write};
-use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
 
 const TIMEOUT: Duration = Duration::from_secs(5);
-
-pub(crate) fn free_port() -> Result<u16> {
-    Ok(TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?.port())
-}
 
 /// The body of the answer, if its status is 2xx.
 pub(crate) fn send(method: &str, port: u16, path: &str, body: &str) -> Result<String> {

@@ -10,12 +10,12 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail, ensure};
 use tempfile::TempDir;
+use testkit::servers::free_port;
 use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
 use tokio::net::TcpStream;
 use tokio::runtime::Runtime;
 
 use crate::disorder::Disorder;
-use crate::http_client::free_port;
 use crate::outcome::Outcome;
 use crate::wrk::Expected;
 
@@ -68,7 +68,7 @@ impl Checks {
 
 impl Redis {
     pub(crate) fn start(program: &Path, fsync: &str) -> Result<Self> {
-        let port = free_port()?;
+        let port = free_port();
         let folder = tempfile::tempdir()?;
         let child = Command::new(program)
             .args(["--port", &port.to_string(), "--bind", "127.0.0.1", "--save", ""])

@@ -5,8 +5,9 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail};
+use testkit::servers::free_port;
 
-use crate::http_client::{free_port, send};
+use crate::http_client::send;
 
 const PATIENCE: Duration = Duration::from_secs(30);
 
@@ -19,7 +20,7 @@ pub(crate) struct Server {
 
 impl Server {
     pub(crate) fn tollgate(program: &Path, store: &str) -> Result<Self> {
-        let port = free_port()?;
+        let port = free_port();
         let listen = format!("127.0.0.1:{port}");
         let mut command = Command::new(program);
         command.args(["serve", "--store", store, "--listen", &listen]);
@@ -28,7 +29,7 @@ impl Server {
 
     /// With a configuration file.
     pub(crate) fn tollgate_with(program: &Path, store: &str, config: &Path) -> Result<Self> {
-        let port = free_port()?;
+        let port = free_port();
         let listen = format!("127.0.0.1:{port}");
         let mut command = Command::new(program);
         command.args(["serve", "--store", store, "--listen", &listen, "--config"]).arg(config);
@@ -36,7 +37,7 @@ impl Server {
     }
 
     pub(crate) fn throttlecrab(program: &Path) -> Result<Self> {
-        let port = free_port()?;
+        let port = free_port();
         let mut command = Command::new(program);
         command.args(["--http", "--http-host", "127.0.0.1", "--log-level", "error"]);
         command.args(["--http-port", &port.to_string()]);
@@ -45,7 +46,7 @@ impl Server {
 
     /// This program, serving something in a process of its own.
     pub(crate) fn own(arguments: &[&str]) -> Result<Self> {
-        let port = free_port()?;
+        let port = free_port();
         let mut command = Command::new(std::env::current_exe()?);
         command.args(arguments).env("BENCH_PORT", port.to_string());
         Self::start(&mut command, port, "/healthz")
