@@ -273,6 +273,53 @@ impl Record {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::history::Wrong;
+
+    /// What callers wrote down, by when they asked in milliseconds; each was answered at once.
+    fn wrongs(refusals: Refusals, told: &[(u64, What)]) -> Vec<Wrong> {
+        let record = |(asked_ms, what): &(u64, What)| Record {
+            asked_at: Duration::from_millis(*asked_ms),
+            took: Duration::ZERO,
+            user: Some(0),
+            what: *what,
+        };
+        let records: Vec<Record> = told.iter().map(record).collect();
+        let (address, requested_time, restarted) = ("", "", None);
+        let case = Case { address, requested_time, log: &Log::default(), restarted, refusals };
+        let (_, faults) = case.history(&records.iter().collect::<Vec<_>>(), |_| false).judge();
+        faults.iter().map(|fault| fault.wrong).collect()
+    }
+
+    fn decided(at_ms: i64, allowed: bool, used: u64) -> What {
+        let (decided_at_micros, max) = (at_ms * 1000, [300, 100, 9_000_000_000]);
+        let refuses = u8::from(!allowed);
+        What::Decided(Decided { allowed, decided_at_micros, max, used: [used; 3], refuses })
+    }
+
+    #[test]
+    fn errors_excuse_a_refusal_for_as_long_as_they_can_count() {
+        let errors = vec![(100, What::Failed(Trouble::Status(503))); 300];
+        let then = |at_ms: u64, used: u64| {
+            let refused = (at_ms, decided(at_ms.cast_signed(), false, used));
+            wrongs(Refusals::Counts, &[errors.clone(), vec![refused]].concat())
+        };
+        assert_eq!(then(1_100, 0), []);
+        let max = 300;
+        assert_eq!(then(5_000, 0), [Wrong::RefusedForNothing { held: 0, cost: 1, max }]);
+    }
+
+    #[test]
+    fn only_a_store_with_a_memory_may_refuse_by_old_counts() {
+        let mut told: Vec<(u64, What)> =
+            (1..=90_u64).map(|used| (used, decided(used.cast_signed(), true, used))).collect();
+        told.push((200, decided(200, false, 80)));
+        let forgotten = Wrong::Forgotten { held: 90, used: 80 };
+        assert_eq!(
+            wrongs(Refusals::Counts, &told).iter().filter(|it| **it == forgotten).count(),
+            3
+        );
+        assert!(!wrongs(Refusals::CountsOrMemory, &told).contains(&forgotten));
+    }
 
     #[test]
     fn slots_that_share_a_place_or_crowd_a_second_are_found() {
