@@ -162,6 +162,18 @@ fn a_damaged_page_is_refused_or_holds_no_count() {
 }
 
 #[test]
+fn a_cut_that_cannot_be_read_is_refused() {
+    let (_folder, file) = folder();
+    filled(&file);
+    for bytes in ["x'ff'", "x'0100000061'", "x'010000006107'", "x'01000000610101000000'", "7"] {
+        let connection = Connection::open(&file).unwrap();
+        connection.execute_batch(&format!("insert or replace into cut values (1, {bytes})")).unwrap();
+        connection.close().unwrap();
+        refuses(&file, StoreErrorKind::Corrupt, &["a cut that cannot be read"]);
+    }
+}
+
+#[test]
 fn a_count_that_cannot_be_read_is_refused() {
     let (_folder, file) = folder();
     filled(&file);
