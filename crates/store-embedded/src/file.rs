@@ -9,6 +9,8 @@ use tollgate_core::store::{Key, StoreError};
 use tollgate_core::{Instant, Reader};
 
 use crate::error::{damaged, foreign, unusable};
+use crate::fold::{Unfolded, last_changes};
+use crate::journal::is_whole;
 use crate::shards::Shards;
 
 mod migrations {
@@ -131,26 +133,56 @@ fn fault_of_the_disk(error: &(dyn std::error::Error + 'static)) -> Option<rusqli
     (!is_of_the_file).then(|| rusqlite::Error::SqliteFailure(*fault, message.clone()))
 }
 
-/// Reads every count back into memory.
+/// Reads every count back into memory. The cuts that are still to be folded come back with it.
 pub(crate) fn load_counts(
     connection: &Connection,
     path: &Path,
     shards: &Shards,
-) -> Result<(), StoreError> {
+) -> Result<Unfolded, StoreError> {
     let fail = |error| unusable(path, error);
+    let load = |key: &[u8], state: &[u8]| -> Result<(), StoreError> {
+        let mut reader = Reader(state);
+        let state = reader.state().map_err(|_| damaged(path, "a count"))?;
+        reader.end().map_err(|_| damaged(path, "a count"))?;
+        let key = Key::parse(key).ok_or_else(|| damaged(path, "a key"))?;
+        shards.load(key, state);
+        Ok(())
+    };
+    let (cuts, last_id) = read_cuts(connection, path)?;
+    let newer = last_changes(&cuts);
     let mut statement = connection.prepare("select key, state from counter").map_err(fail)?;
     let mut rows = statement.query([]).map_err(fail)?;
     while let Some(row) = rows.next().map_err(fail)? {
         let key = row.get_ref(0).map_err(fail)?.as_blob().map_err(|_| damaged(path, "a key"))?;
         let state = row.get_ref(1).map_err(fail)?.as_blob();
         let state = state.map_err(|_| damaged(path, "a count"))?;
-        let mut reader = Reader(state);
-        let state = reader.state().map_err(|_| damaged(path, "a count"))?;
-        reader.end().map_err(|_| damaged(path, "a count"))?;
-        let key = Key::parse(key).ok_or_else(|| damaged(path, "a key"))?;
-        shards.load(key, state);
+        if !newer.contains_key(key) {
+            load(key, state)?;
+        }
     }
-    Ok(())
+    for (key, state) in &newer {
+        if let Some(state) = state {
+            load(key, state)?;
+        }
+    }
+    drop(newer);
+    Ok(Unfolded::of(cuts, last_id))
+}
+
+/// Oldest first, and the id of the newest.
+fn read_cuts(connection: &Connection, path: &Path) -> Result<(Vec<Vec<u8>>, i64), StoreError> {
+    let fail = |error| unusable(path, error);
+    let sql = "select id, changes from cut order by id";
+    let mut statement = connection.prepare(sql).map_err(fail)?;
+    let mut rows = statement.query([]).map_err(fail)?;
+    let (mut cuts, mut last_id) = (Vec::new(), 0);
+    while let Some(row) = rows.next().map_err(fail)? {
+        last_id = row.get(0).map_err(fail)?;
+        let cut = row.get_ref(1).map_err(fail)?.as_blob();
+        let cut = cut.ok().filter(|cut| is_whole(cut)).ok_or_else(|| damaged(path, "a cut"))?;
+        cuts.push(cut.to_vec());
+    }
+    Ok((cuts, last_id))
 }
 
 /// The instant up to which idle keys were ever removed: no decision may be made before it.

@@ -274,23 +274,35 @@ fn encode_key(bytes: &mut Vec<u8>, key: Key<'_>, kind: u8) {
     bytes.push(kind);
 }
 
-/// Splits a cut into its changes, in the order of decisions.
+/// The changes of a cut that [`is_whole`], in the order of decisions.
 pub(crate) fn changes(mut bytes: &[u8]) -> impl Iterator<Item = Change<'_>> {
-    std::iter::from_fn(move || {
-        let key = take_sized(&mut bytes)?;
-        let (kind, rest) = bytes.split_first().expect(OWN_BYTES);
-        bytes = rest;
-        let state = (*kind == CHANGED).then(|| take_sized(&mut bytes).expect(OWN_BYTES));
-        Some((key, state))
-    })
+    std::iter::from_fn(move || take_change(&mut bytes))
 }
 
-const OWN_BYTES: &str = "the journal reads back what it wrote itself";
+/// Whether bytes are a cut to the last one.
+pub(crate) fn is_whole(mut bytes: &[u8]) -> bool {
+    while take_change(&mut bytes).is_some() {}
+    bytes.is_empty()
+}
 
-/// `None` at the end.
+/// `None` at the end, and at what is no change: that is left in `bytes`.
+fn take_change<'a>(bytes: &mut &'a [u8]) -> Option<Change<'a>> {
+    let mut rest = *bytes;
+    let key = take_sized(&mut rest)?;
+    let (kind, behind) = rest.split_first()?;
+    rest = behind;
+    let state = match *kind {
+        CHANGED => Some(take_sized(&mut rest)?),
+        REMOVED => None,
+        _ => return None,
+    };
+    *bytes = rest;
+    Some((key, state))
+}
+
 fn take_sized<'a>(bytes: &mut &'a [u8]) -> Option<&'a [u8]> {
     let (length, rest) = bytes.split_first_chunk::<LENGTH_BYTES>()?;
-    let (taken, rest) = rest.split_at(u32::from_le_bytes(*length) as usize);
+    let (taken, rest) = rest.split_at_checked(u32::from_le_bytes(*length) as usize)?;
     *bytes = rest;
     Some(taken)
 }

@@ -3,7 +3,6 @@
 //! A rare operation (a refund, a policy, a request under an idempotency key) is a job that runs
 //! here, one after the other, inside the same transaction as the counts it changes.
 
-use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,7 +14,8 @@ use tollgate_core::store::StoreError;
 
 use crate::Inner;
 use crate::error::{stopped_early, unusable};
-use crate::journal::{Turn, Waiter, Work, changes};
+use crate::fold::Unfolded;
+use crate::journal::{Turn, Waiter, Work};
 use crate::shards::Shards;
 use crate::slots::remove_old;
 
@@ -86,6 +86,7 @@ pub(crate) struct Keeper {
     connection: Connection,
     /// What memory holds and a failed commit could not write, oldest first.
     backlog: Backlog,
+    unfolded: Unfolded,
     next_shard: usize,
     committed_sequence: u64,
 }
@@ -97,9 +98,9 @@ struct Backlog {
 }
 
 impl Keeper {
-    pub(crate) fn new(inner: Arc<Inner>, connection: Connection) -> Self {
+    pub(crate) fn new(inner: Arc<Inner>, connection: Connection, unfolded: Unfolded) -> Self {
         let backlog = Backlog::default();
-        Self { inner, connection, backlog, next_shard: 0, committed_sequence: 0 }
+        Self { inner, connection, backlog, unfolded, next_shard: 0, committed_sequence: 0 }
     }
 
     /// Returns when the store is closed and everything decided is in the file.
@@ -110,9 +111,10 @@ impl Keeper {
         loop {
             match inner.journal.next_work(SWEEP_EVERY) {
                 Work::Jobs(jobs) => self.commit(jobs, Turn::Ordinary),
-                Work::Idle => {}
+                Work::Idle => self.fold_all(),
                 Work::Close(jobs) => {
                     self.commit(jobs, Turn::Last);
+                    self.fold_all();
                     break;
                 }
             }
@@ -131,7 +133,7 @@ impl Keeper {
         let mut waiters = Vec::new();
         let result = self.try_commit(jobs, turn, &mut after, &mut waiters);
         match &result {
-            Ok(()) => self.backlog = Backlog::default(),
+            Ok(()) => self.unfolded.committed(std::mem::take(&mut self.backlog).cuts),
             Err(error) => {
                 tracing::error!(%error, "commit failed; counts are kept in memory and tried again");
                 self.inner.stats.store_error();
@@ -183,23 +185,29 @@ impl Keeper {
         // Only now, so that what the jobs decided is in the same cut as what they wrote.
         let cut = self.inner.journal.cut(turn);
         waiters.extend(cut.waiters);
-        let has_changes = !cut.changes.is_empty();
-        if has_changes {
+        if !cut.changes.is_empty() {
             self.backlog.cuts.push(cut.changes);
         }
         if let Some(error) = failed {
             return Err(error);
         }
-        if let Some(changes) = self.backlog.cuts.last().filter(|_| has_changes) {
-            write_counts(&self.connection, changes).map_err(fail)?;
-        }
         if !self.backlog.cuts.is_empty() {
+            self.unfolded.write(&self.connection, &self.backlog.cuts).map_err(fail)?;
             self.write_progress(cut.sequence).map_err(fail)?;
         }
+        self.unfolded.write_part(&self.connection).map_err(fail)?;
         self.connection.execute_batch("commit").map_err(fail)?;
         self.inner.stats.batch(cut.sequence - self.committed_sequence);
         self.committed_sequence = cut.sequence;
         Ok(())
+    }
+
+    /// Everything decided is in the table of counts then.
+    fn fold_all(&mut self) {
+        if let Err(error) = self.unfolded.fold_all(&self.connection) {
+            let _ = self.connection.execute_batch("rollback");
+            tracing::warn!(%error, "counts stay in cuts; they are folded later");
+        }
     }
 
     fn write_progress(&self, sequence: u64) -> Result<(), rusqlite::Error> {
@@ -265,26 +273,8 @@ impl Backlog {
         for statement in &self.statements {
             execute(connection, statement.sql, statement.values.clone())?;
         }
-        for changes in &self.cuts {
-            write_counts(connection, changes)?;
-        }
         Ok(())
     }
-}
-
-/// Writes the last change of each key, in key order.
-fn write_counts(connection: &Connection, bytes: &[u8]) -> Result<(), rusqlite::Error> {
-    let last: BTreeMap<&[u8], Option<&[u8]>> = changes(bytes).collect();
-    let mut put =
-        connection.prepare_cached("insert or replace into counter (key, state) values (?1, ?2)")?;
-    let mut remove = connection.prepare_cached("delete from counter where key = ?1")?;
-    for (key, state) in last {
-        match state {
-            Some(state) => put.execute(params![key, state])?,
-            None => remove.execute(params![key])?,
-        };
-    }
-    Ok(())
 }
 
 /// Marks the store as failed if the keeper stops for any reason but a close.

@@ -8,6 +8,7 @@ mod catalogue;
 mod clock;
 mod error;
 mod file;
+mod fold;
 mod journal;
 mod keeper;
 mod once;
@@ -76,7 +77,7 @@ impl Embedded {
     fn start(place: Place, clock: Arc<dyn Clock>) -> Result<Self, StoreError> {
         let connection = file::open(&place)?;
         let shards = Shards::new();
-        file::load_counts(&connection, place.path(), &shards)?;
+        let unfolded = file::load_counts(&connection, place.path(), &shards)?;
         let swept_at = file::load_swept_at(&connection, place.path())?;
         let run = random_run()?;
         file::begin_run(&connection, place.path(), run, clock.now())?;
@@ -90,7 +91,7 @@ impl Embedded {
             stats: Stats::default(),
             books: Mutex::default(),
         });
-        let keeper = Keeper::new(inner.clone(), connection);
+        let keeper = Keeper::new(inner.clone(), connection, unfolded);
         let keeper = std::thread::Builder::new()
             .name("tollgate-keeper".into())
             .spawn(move || keeper.run())

@@ -143,6 +143,9 @@ fn a_truncated_file_is_refused() {
 fn a_damaged_page_is_refused_or_holds_no_count() {
     let (_folder, file) = folder();
     filled(&file);
+    let connection = Connection::open(&file).unwrap();
+    let free: i64 = connection.query_row("pragma freelist_count", [], |row| row.get(0)).unwrap();
+    drop(connection);
     let sound = std::fs::read(&file).unwrap();
     let mut refused = 0;
     for page in (1..sound.len() / PAGE).step_by(3) {
@@ -158,7 +161,22 @@ fn a_damaged_page_is_refused_or_holds_no_count() {
             }
         }
     }
-    assert!(refused > sound.len() / PAGE / 6, "only {refused} damaged pages were noticed");
+    let used = sound.len() / PAGE - free as usize;
+    assert!(refused > used / 6, "only {refused} damaged pages of {used} in use were noticed");
+}
+
+#[test]
+fn a_cut_that_cannot_be_read_is_refused() {
+    let (_folder, file) = folder();
+    filled(&file);
+    for bytes in ["x'ff'", "x'0100000061'", "x'010000006107'", "x'01000000610101000000'", "7"] {
+        let connection = Connection::open(&file).unwrap();
+        connection
+            .execute_batch(&format!("insert or replace into cut values (1, {bytes})"))
+            .unwrap();
+        connection.close().unwrap();
+        refuses(&file, StoreErrorKind::Corrupt, &["a cut that cannot be read"]);
+    }
 }
 
 #[test]
