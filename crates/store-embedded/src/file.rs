@@ -109,7 +109,9 @@ fn application_id(connection: &Connection) -> Result<i32, rusqlite::Error> {
 }
 
 fn migrate(connection: &mut Connection, path: &Path) -> Result<(), StoreError> {
-    let migrated = migrations::migrations::runner().run(connection);
+    // In one transaction: or else a step and the note that it was taken are two, and who dies between them
+    // leaves a file that nobody can open.
+    let migrated = migrations::migrations::runner().set_grouped(true).run(connection);
     migrated.map_err(|error| match fault_of_the_disk(&error) {
         Some(fault) => unusable(path, fault),
         None => damaged(path, "a schema").with_source(error),
@@ -224,6 +226,19 @@ mod tests {
         let mut connection = Connection::open_in_memory().expect("memory opens");
         connection.execute_batch(prepare).expect("prepared");
         migrate(&mut connection, Path::new("t.db")).expect_err("it cannot be migrated")
+    }
+
+    #[test]
+    fn a_migration_that_was_cut_short_leaves_nothing_behind() {
+        let mut connection = Connection::open_in_memory().expect("memory opens");
+        let note_fails = "create table refinery_schema_history (version int4 primary key, \
+             name varchar(255), applied_on varchar(255), checksum varchar(255)); \
+             create trigger cut_short before insert on refinery_schema_history \
+             when new.version = 3 begin select raise(abort, 'the power is gone'); end";
+        connection.execute_batch(note_fails).expect("prepared");
+        migrate(&mut connection, Path::new("t.db")).expect_err("the third step is not noted");
+        connection.execute_batch("drop trigger cut_short").expect("dropped");
+        migrate(&mut connection, Path::new("t.db")).expect("all steps are taken again");
     }
 
     #[test]

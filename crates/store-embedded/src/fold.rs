@@ -186,7 +186,8 @@ mod tests {
     #[test]
     fn at_every_moment_the_file_holds_what_was_committed() {
         let connection = Connection::open_in_memory().unwrap();
-        let tables = "create table counter (key blob primary key, state blob not null) without rowid;
+        let tables =
+            "create table counter (key blob primary key, state blob not null) without rowid;
              create table cut (id integer primary key, changes blob not null);";
         connection.execute_batch(tables).unwrap();
         let mut unfolded = Unfolded::of(Vec::new(), 0);
@@ -234,7 +235,8 @@ mod tests {
     #[test]
     fn a_fold_goes_in_parts_and_the_cuts_with_the_last() {
         let connection = Connection::open_in_memory().unwrap();
-        let tables = "create table counter (key blob primary key, state blob not null) without rowid;
+        let tables =
+            "create table counter (key blob primary key, state blob not null) without rowid;
              create table cut (id integer primary key, changes blob not null);";
         connection.execute_batch(tables).unwrap();
         let keys = 3 * ROWS_PER_PART;

@@ -210,7 +210,8 @@ fn refuse_foreign(connection: &Connection, path: &Path) -> Result<(), MailError>
 
 fn migrate(connection: &mut Connection, path: Option<&Path>) -> Result<(), MailError> {
     let fail = |error| failed(&error, path);
-    migrations::migrations::runner().run(connection).map_err(|error| {
+    // In one transaction: a step and the note that it was taken must not be two.
+    migrations::migrations::runner().set_grouped(true).run(connection).map_err(|error| {
         MailError::unavailable(format!("the mail tables cannot be brought up to date: {error}"))
     })?;
     connection.pragma_update(None, "application_id", APPLICATION_ID).map_err(fail)
