@@ -97,8 +97,14 @@ impl Rig {
     pub(crate) fn contenders(&self, load: Load) -> Vec<Contender> {
         let sql = |(name, script)| Contender { name, way: Way::Sql(script) };
         let mut contenders: Vec<Contender> = load.scripts().into_iter().map(sql).collect();
-        contenders.push(Contender { name: IN_PROCESS, way: Way::InProcess });
-        contenders.push(Contender { name: HTTP, way: Way::Http });
+        // Right behind what they are compared with: what a disk gives changes by the second.
+        let base = contenders.iter().position(|contender| contender.name == load.base());
+        let ours = [
+            Contender { name: IN_PROCESS, way: Way::InProcess },
+            Contender { name: HTTP, way: Way::Http },
+        ];
+        let behind = base.map_or(0, |base| base + 1);
+        contenders.splice(behind..behind, ours);
         if let Some(folder) = &self.node
             && matches!(load, Load::Hot | Load::Many)
         {
