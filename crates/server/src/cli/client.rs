@@ -102,8 +102,9 @@ impl Remote {
         within: Duration,
     ) -> Result<Reply, Failure> {
         // A variable that is set to nothing says nothing.
-        let server = Some(self.server.trim_end_matches('/')).filter(|server| !server.is_empty());
-        let server = server.unwrap_or(DEFAULT_SERVER);
+        let is_said = std::env::var_os("TOLLGATE_SERVER").is_none_or(|server| !server.is_empty());
+        let is_said = is_said || !self.server.is_empty();
+        let server = if is_said { self.server.trim_end_matches('/') } else { DEFAULT_SERVER };
         let config = ureq::Agent::config_builder()
             .timeout_global(Some(within))
             .http_status_as_error(false)
