@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 use subtle::ConstantTimeEq;
-use tollgate::wire::rate_limit_headers;
+use tollgate::wire::{header_texts, rate_limit_headers};
 use tollgate::{Answer, IdempotencyKey, Limiter, OnceAnswer, Outcome};
 
 use crate::error::{Invalid, MailError, Refused, SendError, store_error};
@@ -192,7 +192,7 @@ impl Mail {
                 limit: standing.max,
                 retry_after_secs: answer.decision.retry_after_secs().unwrap_or(1),
                 retry_at,
-                headers: headers_of(&answer),
+                headers: header_texts(&rate_limit_headers(&answer)),
             })),
         }
     }
@@ -211,14 +211,8 @@ fn spent(answer: &Answer) -> Spent {
     Spent {
         receipt: answer.receipt.clone().unwrap_or_default(),
         remaining: answer.decision.limits.first().map_or(0, |limit| limit.standing.remaining()),
-        headers: headers_of(answer),
+        headers: header_texts(&rate_limit_headers(answer)),
     }
-}
-
-fn headers_of(answer: &Answer) -> Vec<(String, String)> {
-    let headers = rate_limit_headers(answer);
-    let text = headers.iter().map(|(name, value)| (name.to_string(), value.to_str()));
-    text.filter_map(|(name, value)| Some((name, value.ok()?.to_owned()))).collect()
 }
 
 fn content_of(request: SendRequest, account: &Account) -> Result<Content, Invalid> {

@@ -16,8 +16,8 @@ use crate::problem::Problem;
 /// What is read and thrown away of a body that is too large, so that its sender sees the answer.
 const MAX_DRAINED_BYTES: usize = 64 << 20;
 const DRAIN_TIME: Duration = Duration::from_secs(10);
-/// Whoever announced a body and sends none of it is waiting for the answer.
-const DRAIN_STILL_TIME: Duration = Duration::from_secs(1);
+/// Whoever announced a body and has sent none of it by then is waiting for the answer.
+const FIRST_FRAME_TIME: Duration = Duration::from_secs(1);
 
 /// Limits on one request's body.
 #[derive(Clone, Copy, Debug)]
@@ -90,12 +90,13 @@ where
 {
     let drain = async {
         let mut drained = 0;
-        let mut next = async || tokio::time::timeout(DRAIN_STILL_TIME, body.frame()).await;
-        while let Ok(Some(Ok(frame))) = next().await {
+        let mut next = tokio::time::timeout(FIRST_FRAME_TIME, body.frame()).await.unwrap_or(None);
+        while let Some(Ok(frame)) = next {
             drained += frame.data_ref().map_or(0, Bytes::len);
             if drained > MAX_DRAINED_BYTES {
                 break;
             }
+            next = body.frame().await;
         }
     };
     let _ = tokio::time::timeout(DRAIN_TIME, drain).await;

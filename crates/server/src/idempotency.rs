@@ -4,6 +4,7 @@ use axum::body::Bytes;
 use axum::http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode};
 use http_body_util::Full;
 use serde::{Deserialize, Serialize};
+use tollgate::wire::header_texts;
 
 use crate::auth::Caller;
 use crate::problem::Problem;
@@ -51,10 +52,7 @@ struct Recorded {
 }
 
 pub(crate) fn record(headers: &HeaderMap, body: Vec<u8>) -> Vec<u8> {
-    let headers = headers
-        .iter()
-        .filter_map(|(name, value)| Some((name.to_string(), value.to_str().ok()?.to_owned())))
-        .collect();
+    let headers = header_texts(headers);
     let body = String::from_utf8(body).expect("our own JSON");
     serde_json::to_vec(&Recorded { headers, body }).expect("texts are always JSON")
 }

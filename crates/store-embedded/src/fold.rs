@@ -160,6 +160,15 @@ mod tests {
         bytes
     }
 
+    fn empty() -> Connection {
+        let connection = Connection::open_in_memory().unwrap();
+        let tables =
+            "create table counter (key blob primary key, state blob not null) without rowid;
+             create table cut (id integer primary key, changes blob not null);";
+        connection.execute_batch(tables).unwrap();
+        connection
+    }
+
     /// As whoever opens the file reads it.
     fn counts_in(connection: &Connection) -> Counts {
         let rows = |sql: &str| -> Vec<(Vec<u8>, Vec<u8>)> {
@@ -185,11 +194,7 @@ mod tests {
 
     #[test]
     fn at_every_moment_the_file_holds_what_was_committed() {
-        let connection = Connection::open_in_memory().unwrap();
-        let tables =
-            "create table counter (key blob primary key, state blob not null) without rowid;
-             create table cut (id integer primary key, changes blob not null);";
-        connection.execute_batch(tables).unwrap();
+        let connection = empty();
         let mut unfolded = Unfolded::of(Vec::new(), 0);
         let (mut expected, mut random) = (Counts::new(), 7_u32);
         let mut below = |limit: u32| {
@@ -234,11 +239,7 @@ mod tests {
 
     #[test]
     fn a_fold_goes_in_parts_and_the_cuts_with_the_last() {
-        let connection = Connection::open_in_memory().unwrap();
-        let tables =
-            "create table counter (key blob primary key, state blob not null) without rowid;
-             create table cut (id integer primary key, changes blob not null);";
-        connection.execute_batch(tables).unwrap();
+        let connection = empty();
         let keys = 3 * ROWS_PER_PART;
         let cut: Vec<u8> = (0..keys)
             .flat_map(|key| {

@@ -106,6 +106,12 @@ pub fn rate_limit_headers(answer: &Answer) -> HeaderMap {
     headers
 }
 
+/// Headers as they can be kept.
+pub fn header_texts(headers: &HeaderMap) -> Vec<(String, String)> {
+    let text = headers.iter().map(|(name, value)| (name.to_string(), value.to_str()));
+    text.filter_map(|(name, value)| Some((name, value.ok()?.to_owned()))).collect()
+}
+
 /// The same among other headers; what was there of these names is replaced.
 pub fn insert_rate_limit_headers(answer: &Answer, headers: &mut HeaderMap) {
     let mut policy = Vec::with_capacity(64);

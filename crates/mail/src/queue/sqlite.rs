@@ -331,3 +331,21 @@ fn failed(error: &rusqlite::Error, path: Option<&Path>) -> MailError {
     };
     MailError::Store(StoreError::new(kind, message))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_migration_that_was_cut_short_leaves_nothing_behind() {
+        let mut connection = Connection::open_in_memory().unwrap();
+        let note_fails = "create table refinery_schema_history (version int4 primary key, \
+             name varchar(255), applied_on varchar(255), checksum varchar(255)); \
+             create trigger cut_short before insert on refinery_schema_history \
+             when new.version = 2 begin select raise(abort, 'the power is gone'); end";
+        connection.execute_batch(note_fails).unwrap();
+        migrate(&mut connection, None).unwrap_err();
+        connection.execute_batch("drop trigger cut_short").unwrap();
+        migrate(&mut connection, None).unwrap();
+    }
+}

@@ -41,6 +41,12 @@ pub(crate) struct Remote {
     pub(crate) json: bool,
 }
 
+/// Whether a value that may come from this variable was given at all: one that is set to nothing says nothing, while
+/// nothing on the command line is meant.
+pub(crate) fn is_said(variable: &str, value: &str) -> bool {
+    !value.is_empty() || std::env::var_os(variable).is_none_or(|value| !value.is_empty())
+}
+
 /// The server's answer: its status and document.
 pub(crate) struct Reply {
     pub(crate) status: StatusCode,
@@ -101,9 +107,7 @@ impl Remote {
         body: Option<&Value>,
         within: Duration,
     ) -> Result<Reply, Failure> {
-        // A variable that is set to nothing says nothing.
-        let is_said = std::env::var_os("TOLLGATE_SERVER").is_none_or(|server| !server.is_empty());
-        let is_said = is_said || !self.server.is_empty();
+        let is_said = is_said("TOLLGATE_SERVER", &self.server);
         let server = if is_said { self.server.trim_end_matches('/') } else { DEFAULT_SERVER };
         let config = ureq::Agent::config_builder()
             .timeout_global(Some(within))

@@ -213,6 +213,9 @@ fn a_password_goes_only_when_it_is_told_to() {
     assert!(has_password());
     add(&[], Some("")).expect(0);
     assert!(has_password());
-    add(&["--password", ""], None).expect(0);
-    assert!(!has_password());
+    for from_environment in [None, Some("another")] {
+        add(&["--password", "secret"], None).expect(0);
+        add(&["--password", ""], from_environment).expect(0);
+        assert!(!has_password(), "{from_environment:?}");
+    }
 }

@@ -7,7 +7,7 @@ use clap::{Subcommand, ValueEnum};
 use serde_json::{Map, Value, json};
 
 use super::{Of, done, list, time};
-use crate::cli::client::{Query, Remote, encode};
+use crate::cli::client::{Query, Remote, encode, is_said};
 use crate::cli::show::text;
 use crate::exit::{Done, Failure};
 
@@ -188,10 +188,9 @@ impl AddArgs {
 
     fn password(&self) -> Result<Option<String>, Failure> {
         if !self.password_stdin {
-            // A variable that is set to nothing says nothing; `--password ''` takes the password away.
-            let is_from_environment = std::env::var_os("TOLLGATE_SMTP_PASSWORD").is_some();
-            let said = |password: &&String| !(password.is_empty() && is_from_environment);
-            return Ok(self.password.as_ref().filter(said).cloned());
+            // `--password ''` takes the password away.
+            let is_said = |password: &String| is_said("TOLLGATE_SMTP_PASSWORD", password);
+            return Ok(self.password.clone().filter(is_said));
         }
         let mut line = String::new();
         std::io::stdin().lock().read_line(&mut line).map_err(|error| {
