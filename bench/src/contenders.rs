@@ -10,7 +10,7 @@ use anyhow::Result;
 use governor::{DefaultDirectRateLimiter, DefaultKeyedRateLimiter, Quota};
 use limitador::RateLimiter;
 use limitador::limit::{Context, Limit, Namespace};
-use tollgate::{Limiter, Policy, Tollgate};
+use tollgate::{Decision, Limiter, Policy, Tollgate};
 
 /// More than any slice spends, so that all is allowed.
 const PLENTY: u32 = 1_000_000_000;
@@ -144,7 +144,7 @@ fn ours_by_user(name: &'static str, policy: &str, allows: bool) -> Result<Conten
     let run: Run = Box::new(move |turn| {
         turn.run(|subject| {
             let attributes = [("user", subject.user.as_str())];
-            black_box(limiter.check_blocking(&attributes, 1)).is_ok_and(|answer| answer.allowed())
+            black_box(&limiter.check_blocking(&attributes, 1)).as_ref().is_ok_and(Decision::allowed)
         })
     });
     Ok(Contender { name, allows, keyed: true, run })
@@ -155,7 +155,7 @@ fn ours_three() -> Result<Contender> {
     let run: Run = Box::new(move |turn| {
         turn.run(|subject| {
             let attributes = [("ip", subject.ip.as_str()), ("email", subject.email.as_str())];
-            black_box(limiter.check_blocking(&attributes, 1)).is_ok_and(|answer| answer.allowed())
+            black_box(&limiter.check_blocking(&attributes, 1)).as_ref().is_ok_and(Decision::allowed)
         })
     });
     Ok(Contender { name: OURS_THREE, allows: true, keyed: true, run })
@@ -164,7 +164,7 @@ fn ours_three() -> Result<Contender> {
 fn governor(name: &'static str, quota: Quota, allows: bool) -> Contender {
     let limiter = DefaultKeyedRateLimiter::<String>::dashmap(quota);
     let run: Run = Box::new(move |turn| {
-        turn.run(|subject| black_box(limiter.check_key(&subject.user)).is_ok())
+        turn.run(|subject| black_box(&limiter.check_key(&subject.user)).is_ok())
     });
     Contender { name, allows, keyed: true, run }
 }
@@ -190,7 +190,8 @@ fn limitador(
     let namespace = Namespace::from("bench");
     let run: Run = Box::new(move |turn| {
         let check = |context: &Context<'_>| {
-            black_box(limiter.check_rate_limited_and_update(&namespace, context, 1))
+            black_box(&limiter.check_rate_limited_and_update(&namespace, context, 1))
+                .as_ref()
                 .is_ok_and(|result| !result.limited)
         };
         if let [hot] = turn.subjects {

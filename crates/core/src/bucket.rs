@@ -150,6 +150,34 @@ impl PackedBucket {
         let tat = FineInstant { micros: self.tat_micros, fraction: self.tat_fraction };
         Bucket { tat, latest: self.latest, refunded: 0 }
     }
+
+    /// [`verdict`] and [`spend`] in one, with machine words: what nearly every check is. `None`
+    /// where the cost does not fit, or where refilling takes longer than the 71 minutes that a
+    /// word holds; then nothing has changed.
+    #[inline]
+    pub(crate) fn try_spend(
+        &mut self,
+        quota: &Quota,
+        now: Instant,
+        cost: Cost,
+    ) -> Option<Standing> {
+        let unit = u64::try_from(quota.emission.0).ok().filter(|unit| *unit > 0)?;
+        let capacity = unit.checked_mul(quota.max)?;
+        let spent = unit.checked_mul(u64::from(cost.get()))?;
+        let start = now.as_micros();
+        let ahead = self.tat_micros.saturating_sub(start);
+        let owed = if ahead < 0 {
+            0
+        } else {
+            u64::from(u32::try_from(ahead).ok()?) << FRACTION_BITS | u64::from(self.tat_fraction)
+        };
+        let owed = owed.checked_add(spent).filter(|owed| *owed <= capacity)?;
+        let tat_micros = start.checked_add((owed >> FRACTION_BITS) as i64)?;
+        let tat_fraction = owed as u32;
+        *self = Self { tat_micros, latest: now, tat_fraction };
+        let resets_at = FineInstant { micros: tat_micros, fraction: tat_fraction }.ceil();
+        Some(Standing { max: quota.max, used: owed.div_ceil(unit), resets_at })
+    }
 }
 
 impl Bucket {

@@ -1,6 +1,6 @@
 //! The decision over several limits: all of them, or none.
 
-use crate::bucket::{Bucket, PackedBucket};
+use crate::bucket::Bucket;
 use crate::decision::{Decision, LimitReport, Outcome, Standing, Verdict};
 use crate::fixed::Fixed;
 use crate::limit::{Cost, Quota, Rule};
@@ -64,6 +64,9 @@ pub fn decide_into<'a>(
     now: Instant,
 ) {
     let now = now.decidable();
+    if intent == Intent::Spend && all_fit(claims, states, cost, now) {
+        return charge_all(decision, claims, states, cost, now);
+    }
     let latest = judge(decision, claims, states, cost, now);
     if latest > now {
         // A key has seen a later instant than the clock shows: it is that late, for all of them.
@@ -83,6 +86,42 @@ pub fn decide_into<'a>(
     }
 }
 
+/// What nearly every request finds: no limit refuses, and no key has seen a later instant.
+#[inline]
+fn all_fit<'a>(
+    claims: &[impl AsRef<Claim<'a>>],
+    states: &impl States,
+    cost: Cost,
+    now: Instant,
+) -> bool {
+    claims.iter().enumerate().all(|(position, claim)| {
+        let (claim, state) = (claim.as_ref(), states.get(position));
+        state.is_none_or(|state| state.latest(claim.rule, now) <= now)
+            && verdict(claim, state, now, cost) == Verdict::Fits
+    })
+}
+
+#[inline]
+fn charge_all<'a>(
+    decision: &mut Decision,
+    claims: &[impl AsRef<Claim<'a>>],
+    states: &mut impl States,
+    cost: Cost,
+    now: Instant,
+) {
+    decision.outcome = Outcome::Allowed;
+    decision.cost = cost;
+    decision.decided_at = now;
+    decision.limits.clear();
+    for (position, claim) in claims.iter().enumerate() {
+        let claim = claim.as_ref();
+        let state = states.get_or_insert_with(position, || State::fresh(claim.rule, now));
+        let standing = charge(claim, state, now, cost);
+        let shadow = claim.shadow;
+        decision.limits.push(LimitReport { standing, verdict: Verdict::Fits, shadow });
+    }
+}
+
 /// The same for one limit whose state is at hand: what most checks are.
 #[inline]
 pub fn decide_one(
@@ -95,34 +134,34 @@ pub fn decide_one(
 ) {
     let now = now.decidable();
     let now = now.max(state.latest(claim.rule, now));
-    let spends = |verdict| intent == Intent::Spend && (claim.shadow || verdict == Verdict::Fits);
-    let (verdict, standing) = if let State::Bucket(packed) = state {
-        // Unpacked once.
-        let mut bucket = packed.unpack();
-        let verdict = bucket::verdict(Some(bucket), claim.quota, now, cost);
-        let standing = if spends(verdict) {
-            let standing = bucket::spend(&mut bucket, claim.quota, now, cost);
-            *packed = PackedBucket::pack(bucket).expect("spending refunds nothing");
-            standing
-        } else {
-            bucket::standing(Some(bucket), claim.quota, now)
-        };
-        (verdict, standing)
-    } else {
-        let verdict = verdict(claim, Some(state), now, cost);
-        let standing = if spends(verdict) {
-            charge(claim, state, now, cost)
-        } else {
-            standing(claim, Some(state), now)
-        };
-        (verdict, standing)
-    };
+    let (verdict, standing) = verdict_and_standing(claim, state, intent, cost, now);
     decision.outcome =
         if claim.shadow { Outcome::Allowed } else { worse(Outcome::Allowed, verdict) };
     decision.cost = cost;
     decision.decided_at = now;
     decision.limits.clear();
     decision.limits.push(LimitReport { standing, verdict, shadow: claim.shadow });
+}
+
+#[inline]
+fn verdict_and_standing(
+    claim: &Claim<'_>,
+    state: &mut State,
+    intent: Intent,
+    cost: Cost,
+    now: Instant,
+) -> (Verdict, Standing) {
+    if intent == Intent::Spend
+        && let State::Bucket(bucket) = state
+        && let Some(standing) = bucket.try_spend(claim.quota, now, cost)
+    {
+        return (Verdict::Fits, standing);
+    }
+    let verdict = verdict(claim, Some(state), now, cost);
+    let spends = intent == Intent::Spend && (claim.shadow || verdict == Verdict::Fits);
+    let standing =
+        if spends { charge(claim, state, now, cost) } else { standing(claim, Some(state), now) };
+    (verdict, standing)
 }
 
 /// Writes what each limit says to `cost` at `now`, and returns the latest instant their states saw.
@@ -181,7 +220,7 @@ fn worse(outcome: Outcome, verdict: Verdict) -> Outcome {
     }
 }
 
-#[inline]
+#[inline(always)]
 fn verdict(claim: &Claim<'_>, state: Option<&State>, now: Instant, cost: Cost) -> Verdict {
     let quota = claim.quota;
     match claim.rule {
@@ -202,7 +241,7 @@ fn standing(claim: &Claim<'_>, state: Option<&State>, now: Instant) -> Standing 
 }
 
 /// Counts `cost`, and says how the limit stands then.
-#[inline]
+#[inline(always)]
 fn charge(claim: &Claim<'_>, state: &mut State, now: Instant, cost: Cost) -> Standing {
     let quota = claim.quota;
     match (claim.rule, state) {

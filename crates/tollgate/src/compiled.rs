@@ -14,7 +14,7 @@ use crate::error::BadSubject;
 use crate::overrides::quotas_in_force;
 use crate::policy::Policy;
 use crate::secret::{Keyed, MAC_BYTES, sha256};
-use crate::subject::{self, Attributes};
+use crate::subject::{self, Attributes, Form};
 
 pub(crate) const FINGERPRINT_BYTES: usize = 8;
 /// Values of one request that must be built and fit here need no heap.
@@ -50,7 +50,7 @@ enum CountsBy {
     /// The value of one attribute, as it is given.
     OneAsGiven,
     /// The same, in its normal form, which most are given in.
-    OneNormalised,
+    OneNormalised(Form),
     Several,
 }
 
@@ -58,8 +58,9 @@ impl CountsBy {
     fn of(limit: &Limit) -> Self {
         match &*limit.by {
             [] => Self::Nothing,
-            [name] if !limit.private && subject::is_normalised(name) => Self::OneNormalised,
-            [_] if !limit.private => Self::OneAsGiven,
+            [name] if !limit.private => {
+                Form::of(name).map_or(Self::OneAsGiven, Self::OneNormalised)
+            }
             _ => Self::Several,
         }
     }
@@ -227,7 +228,7 @@ impl Compiled {
                 CountsBy::OneAsGiven => {
                     keys.push(fingerprint, value_of(limit, attributes, &limit.by[0])?);
                 }
-                CountsBy::OneNormalised => {
+                CountsBy::OneNormalised(_) => {
                     match normalised_value_of(limit, attributes, &limit.by[0])? {
                         Cow::Borrowed(value) => keys.push(fingerprint, value),
                         Cow::Owned(value) => keys.push_built(fingerprint, |built| {
@@ -244,18 +245,26 @@ impl Compiled {
         Ok(())
     }
 
-    /// The claim of a policy with one limit that counts by one attribute as it is given: found
-    /// without the detours of the others. `None` also for a subject that is not in order.
+    /// The claim of a policy with one limit, if its key stands in the request as it is counted:
+    /// found without the detours of the others. `None` also for a subject that is not in order.
     #[inline]
     pub(crate) fn plain_claim<'a>(&'a self, attributes: Attributes<'a>) -> Option<KeyedClaim<'a>> {
         let ([limit], [compiled]) = (self.policy.limits(), &*self.limits) else { return None };
-        if compiled.counts_by != CountsBy::OneAsGiven || subject::check(attributes).is_err() {
-            return None;
-        }
-        let values = subject::find(attributes, &limit.by[0])?.as_bytes();
-        let quota = compiled.quota_of(limit, attributes, values);
-        let claim = Claim { rule: &limit.rule, quota, shadow: limit.shadow };
-        Some(KeyedClaim { claim, key: Key { limit: compiled.fingerprint, values } })
+        subject::check(attributes).ok()?;
+        compiled.plain_claim(limit, attributes)
+    }
+
+    /// The same for any number of limits: whether all of them were written.
+    #[inline]
+    pub(crate) fn write_plain_claims<'a>(
+        &'a self,
+        attributes: Attributes<'a>,
+        claims: &mut Claims<'a>,
+    ) -> bool {
+        subject::check(attributes).is_ok()
+            && self.policy.limits().iter().zip(&self.limits).all(|(limit, compiled)| {
+                compiled.plain_claim(limit, attributes).map(|claim| claims.push(claim)).is_some()
+            })
     }
 
     /// What this subject may have under each of its `keys`.
@@ -278,11 +287,36 @@ impl Compiled {
 }
 
 impl CompiledLimit {
+    #[inline(always)]
+    fn plain_claim<'a>(
+        &'a self,
+        limit: &'a Limit,
+        attributes: Attributes<'a>,
+    ) -> Option<KeyedClaim<'a>> {
+        let values = match self.counts_by {
+            CountsBy::Nothing => "",
+            CountsBy::OneAsGiven => subject::find(attributes, &limit.by[0])?,
+            CountsBy::OneNormalised(form) => {
+                subject::find(attributes, &limit.by[0]).filter(|value| form.is_normal(value))?
+            }
+            CountsBy::Several => return None,
+        };
+        let values = values.as_bytes();
+        let quota = self.quota_of(limit, attributes, values);
+        let claim = Claim { rule: &limit.rule, quota, shadow: limit.shadow };
+        Some(KeyedClaim { claim, key: Key { limit: self.fingerprint, values } })
+    }
+
     #[inline]
     fn quota_of(&self, limit: &Limit, attributes: Attributes<'_>, values: &[u8]) -> &Quota {
-        if !self.overrides.is_empty()
-            && let Some(quota) = self.overrides.get(values)
-        {
+        if self.overrides.is_empty() && limit.max_by.is_none() {
+            return &self.quota;
+        }
+        self.own_quota_of(limit, attributes, values)
+    }
+
+    fn own_quota_of(&self, limit: &Limit, attributes: Attributes<'_>, values: &[u8]) -> &Quota {
+        if let Some(quota) = self.overrides.get(values) {
             return quota;
         }
         let Some(max_by) = &limit.max_by else { return &self.quota };

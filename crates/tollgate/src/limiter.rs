@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use tollgate_core::store::{Ask, Checked, StoreError};
+use tollgate_core::store::{Ask, Checked, KeyedClaim, StoreError};
 use tollgate_core::{Cost, Decision, Intent, Outcome, State, States, decide};
 
 use crate::answer::{Answer, Degraded};
@@ -61,18 +61,16 @@ impl Limiter {
     pub fn check_blocking(&self, subject: Attributes<'_>, cost: u32) -> Result<Decision, Error> {
         // One place for the decision from here to the core, so that it is never copied.
         let mut answer = Ok(Decision::blank());
-        let asked = match &mut answer {
-            Ok(decision) => self.shared.ask_blocking(&self.policy, subject, cost, decision),
-            Err(_) => return answer,
-        };
-        match asked {
-            Some(Ok(())) => answer,
-            Some(Err(error)) => Err(error),
+        let Ok(decision) = &mut answer else { unreachable!("it was just made") };
+        match self.shared.ask_blocking(&self.policy, subject, cost, decision) {
+            Some(Ok(())) => (),
+            Some(Err(error)) => answer = Err(error),
             None => {
                 let checked = self.check(subject, cost);
-                self.shared.store.block_on(checked).map(|answer| answer.decision)
+                answer = self.shared.store.block_on(checked).map(|answer| answer.decision);
             }
         }
+        answer
     }
 }
 
@@ -137,19 +135,22 @@ impl Shared {
         decision: &mut Decision,
     ) -> Option<Result<(), Error>> {
         let Some(cost) = Cost::new(cost) else { return Some(Err(Error::ZeroCost)) };
-        let asked = match policy.plain_claim(subject) {
-            Some(claim) => {
-                self.store.check_blocking(&policy.ask(Intent::Spend, cost, &[claim]), decision)?
+        let check = |claims: &[KeyedClaim<'_>], decision: &mut Decision| {
+            self.store.check_blocking(&policy.ask(Intent::Spend, cost, claims), decision)
+        };
+        let mut claims = Claims::new();
+        let asked = if let Some(claim) = policy.plain_claim(subject) {
+            check(&[claim], decision)?
+        } else if policy.write_plain_claims(subject, &mut claims) {
+            check(&claims, decision)?
+        } else {
+            let mut keys = Keys::new();
+            if let Err(bad) = policy.write_keys(subject, &self.privacy, &mut keys) {
+                return Some(Err(bad.into()));
             }
-            None => {
-                let mut keys = Keys::new();
-                if let Err(bad) = policy.write_keys(subject, &self.privacy, &mut keys) {
-                    return Some(Err(bad.into()));
-                }
-                let mut claims = Claims::new();
-                policy.write_claims(subject, &keys, &mut claims);
-                self.store.check_blocking(&policy.ask(Intent::Spend, cost, &claims), decision)?
-            }
+            let mut claims = Claims::new();
+            policy.write_claims(subject, &keys, &mut claims);
+            check(&claims, decision)?
         };
         Some(match asked {
             Ok(()) => {

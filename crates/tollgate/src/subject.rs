@@ -96,27 +96,49 @@ fn fault(attributes: Attributes<'_>) -> BadSubject {
     unreachable!("only asked about attributes that are out of bounds")
 }
 
-/// Whether values of this attribute have a form of their own in which they are counted.
-pub(crate) fn is_normalised(name: &str) -> bool {
-    matches!(name, "ip" | "email")
+/// The form in which values of an attribute are counted, where they have one: one e-mail address or
+/// one network is one subject however it is written.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Form {
+    Ip,
+    Email,
 }
 
-/// The form in which a value is counted: one e-mail address or one network is one subject however
-/// it is written. Other attributes, and what does not parse, count as they are.
+impl Form {
+    pub(crate) fn of(name: &str) -> Option<Self> {
+        match name {
+            "ip" => Some(Self::Ip),
+            "email" => Some(Self::Email),
+            _ => None,
+        }
+    }
+
+    /// Whether `value` surely stands in this form already, as most do. All of it is looked at in
+    /// any case: that is faster than looking for where to stop.
+    #[inline]
+    pub(crate) fn is_normal(self, value: &str) -> bool {
+        let all = |is_normal: fn(u8) -> bool| {
+            value.bytes().fold(true, |so_far, byte| so_far & is_normal(byte))
+        };
+        match self {
+            // An IPv4 address has one form only; what else is made of these does not parse.
+            Self::Ip => all(|byte| byte.is_ascii_digit() | (byte == b'.')),
+            Self::Email => all(|byte| byte.is_ascii_graphic() & !byte.is_ascii_uppercase()),
+        }
+    }
+}
+
+/// `value` as it is counted. Attributes without a form, and what does not parse, count as they are.
 pub(crate) fn normalise<'a>(name: &str, value: &'a str, ipv6_prefix: u8) -> Cow<'a, str> {
-    match name {
-        "ip" => normalise_ip(value, ipv6_prefix),
-        "email" => normalise_email(value),
-        _ => Cow::Borrowed(value),
+    match Form::of(name) {
+        Some(form) if form.is_normal(value) => Cow::Borrowed(value),
+        Some(Form::Ip) => normalise_ip(value, ipv6_prefix),
+        Some(Form::Email) => Cow::Owned(value.trim().to_lowercase()),
+        None => Cow::Borrowed(value),
     }
 }
 
 fn normalise_ip(value: &str, ipv6_prefix: u8) -> Cow<'_, str> {
-    // An IPv4 address has one form only; what else is made of these does not parse.
-    // To the end in any case: that is faster than looking for where to stop.
-    if value.bytes().fold(true, |so_far, byte| so_far & (byte.is_ascii_digit() | (byte == b'.'))) {
-        return Cow::Borrowed(value);
-    }
     match value.trim().parse::<IpAddr>().map(|ip| ip.to_canonical()) {
         Ok(IpAddr::V4(ip)) => Cow::Owned(ip.to_string()),
         Ok(IpAddr::V6(ip)) => {
@@ -126,15 +148,6 @@ fn normalise_ip(value: &str, ipv6_prefix: u8) -> Cow<'_, str> {
             Cow::Owned(Ipv6Addr::from(network).to_string())
         }
         Err(_) => Cow::Borrowed(value),
-    }
-}
-
-fn normalise_email(value: &str) -> Cow<'_, str> {
-    let is_plain = |byte: u8| byte.is_ascii_graphic() & !byte.is_ascii_uppercase();
-    if value.bytes().fold(true, |so_far, byte| so_far & is_plain(byte)) {
-        Cow::Borrowed(value)
-    } else {
-        Cow::Owned(value.trim().to_lowercase())
     }
 }
 

@@ -1,7 +1,9 @@
 //! What a count stands under.
 
+use std::hash::{Hash, Hasher};
+
 /// A limit, and the values of the attributes it counts by.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct Key<'a> {
     /// Tells the limit from all others.
     pub limit: u64,
@@ -19,5 +21,14 @@ impl<'a> Key<'a> {
     /// As it is kept and sent: the limit, then the values.
     pub fn to_vec(self) -> Vec<u8> {
         [&self.limit.to_le_bytes(), self.values].concat()
+    }
+}
+
+/// Nothing follows the values, so their length need not be hashed.
+impl Hash for Key<'_> {
+    #[inline]
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        state.write_u64(self.limit);
+        state.write(self.values);
     }
 }
