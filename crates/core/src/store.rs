@@ -96,7 +96,7 @@ impl OwnedAsk {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Checked<T> {
     Decided(T),
-    /// The catalogue has changed since, to this epoch: nothing was decided.
+    /// It was made from this epoch, and the catalogue is of another: nothing was decided.
     Stale(u64),
 }
 
@@ -206,6 +206,23 @@ pub struct PolicyVersion {
     pub document: Option<String>,
     pub created_by: String,
     pub created_at: Instant,
+}
+
+/// What a change of a policy builds on.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Base {
+    /// Whatever is in force by then.
+    Any,
+    /// This version, or none at all; nothing is changed if that is no longer so.
+    InForce(Option<u64>),
+}
+
+impl Base {
+    /// Whether a change may be made on top of the newest version there is.
+    pub fn holds(self, newest: Option<&PolicyVersion>) -> bool {
+        let in_force = newest.filter(|newest| newest.document.is_some());
+        self == Self::Any || self == Self::InForce(in_force.map(|newest| newest.version))
+    }
 }
 
 /// One subject's own maximum for one limit.

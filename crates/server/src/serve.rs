@@ -89,7 +89,7 @@ async fn serve(
         None => stop_signals.watch_hangup()?,
     }
     let admin_token = admin_token()?;
-    let gate = open(store).await?;
+    let Some(gate) = stop_signals.unless_stopped(open(store)).await? else { return Ok(()) };
     let is_new = gate.is_new();
     let shown = tollgate::shown_url(store);
     let address = resolve(listen).await?;
@@ -97,7 +97,12 @@ async fn serve(
         return Err(exposed(address, store));
     }
     put_in_force(&gate, policies).await?;
-    let mail = Mail::open(gate.clone(), store, config.mail.settings.clone()).await?;
+    let opening =
+        async { Ok(Mail::open(gate.clone(), store, config.mail.settings.clone()).await?) };
+    let Some(mail) = stop_signals.unless_stopped(opening).await? else {
+        gate.close();
+        return Ok(());
+    };
     let listener = bind(address).await?;
     let address = listener.local_addr().unwrap_or(address);
     let access = Access::new(gate.clone(), admin_token.as_deref(), address.ip().is_loopback());
@@ -287,6 +292,20 @@ impl StopSignals {
         let hangup = watch(SignalKind::hangup())?;
         self.hangup = std::io::stdin().is_terminal().then_some(hangup);
         Ok(())
+    }
+
+    /// What `starting` comes to; `None` if the server is told to stop before.
+    async fn unless_stopped<T>(
+        &mut self,
+        starting: impl Future<Output = Result<T, Failure>>,
+    ) -> Result<Option<T>, Failure> {
+        tokio::select! {
+            started = starting => started.map(Some),
+            () = self.next() => {
+                note!("stopped before it had started");
+                Ok(None)
+            }
+        }
     }
 
     async fn next(&mut self) {

@@ -3,7 +3,9 @@
 use rusqlite::types::Value;
 use rusqlite::{OptionalExtension, Row, params};
 use tollgate_core::Instant;
-use tollgate_core::store::{Catalogue, Override, PolicyVersion, StoreError, StoreErrorKind, Token};
+use tollgate_core::store::{
+    Base, Catalogue, Override, PolicyVersion, StoreError, StoreErrorKind, Token,
+};
 
 use crate::Embedded;
 use crate::keeper::Txn;
@@ -41,19 +43,23 @@ impl Embedded {
     }
 
     /// Adds a version unless the newest one says the same; either way returns the one in force,
-    /// and whether it is new. No document deletes the policy.
+    /// and whether it is new. No document deletes the policy. `None`: `base` holds no longer.
     pub async fn put_policy(
         &self,
         name: String,
         document: Option<String>,
         created_by: String,
-    ) -> Result<(PolicyVersion, bool), StoreError> {
+        base: Base,
+    ) -> Result<Option<(PolicyVersion, bool)>, StoreError> {
         self.run(move |txn| {
             let newest = newest_version(txn, &name)?;
+            if !base.holds(newest.as_ref()) {
+                return Ok(None);
+            }
             if let Some(newest) = &newest
                 && newest.document == document
             {
-                return Ok((newest.clone(), false));
+                return Ok(Some((newest.clone(), false)));
             }
             let version = PolicyVersion {
                 version: newest.map_or(1, |newest| newest.version + 1),
@@ -73,7 +79,7 @@ impl Embedded {
                     version.created_at.as_micros().into(),
                 ],
             );
-            Ok((version, true))
+            Ok(Some((version, true)))
         })
         .await
     }

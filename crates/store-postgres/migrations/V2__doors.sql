@@ -1,9 +1,9 @@
 -- The SQL doors: rate limits as plain functions, for people who have only PostgreSQL.
 --
---   check_rate_limit(p_key, p_limit, p_window_seconds)                → (allowed, current_count, retry_after)   sliding
---   check_and_consume_quota(p_user_id, p_route, p_limit, p_window_sec) → boolean                                 fixed
---   check_and_increment_usage(p_key, p_day, p_amount, p_limit)        → (allowed, count)                        daily
---   cleanup_old_rate_limit_buckets()                                  → integer                                 now and then
+--   check_rate_limit(p_key, p_limit, p_window_seconds)                -> (allowed, current_count, retry_after)   sliding
+--   check_and_consume_quota(p_user_id, p_route, p_limit, p_window_sec) -> boolean                                 fixed
+--   check_and_increment_usage(p_key, p_day, p_amount, p_limit)        -> (allowed, count)                        daily
+--   cleanup_old_rate_limit_buckets()                                  -> integer                                 now and then
 --
 -- They have counters of their own: nothing here reads or writes what the Tollgate service counts.
 -- What is not named above is private.

@@ -4,7 +4,7 @@
 -- p_policy, p_revision, p_per  the schedule as it was remembered
 -- p_epoch, p_now      what it was decided by; no epoch: a policy that is stored nowhere
 -- p_behind            how far p_now may be behind the clock, in microseconds; null: any time will do
--- p_ids …             the slots, sorted by id
+-- p_ids and so on     the slots, sorted by id
 -- p_numbers, p_states the windows they are in, as they are now
 -- result              the clock; null: something is different, and nothing was written
 -- error TG409         an event has a slot already; nothing was written

@@ -215,10 +215,10 @@ impl<'a> Batch<'a> {
             };
             Ok(match &request.work {
                 Work::Find => Answer::Found(None),
-                Work::Check { ask, .. }
-                    if ask.epoch.is_some_and(|epoch| epoch != reading.epoch) =>
+                Work::Check { ask: OwnedAsk { epoch: Some(asked_by), .. }, .. }
+                    if *asked_by != reading.epoch =>
                 {
-                    Answer::Checked(Checked::Stale(reading.epoch))
+                    Answer::Checked(Checked::Stale(*asked_by))
                 }
                 Work::Check { ask, intent } => {
                     let mut lent = Lent { slots: &mut self.slots, places: &places };

@@ -8,7 +8,9 @@ use std::time::Duration;
 use tokio_postgres::types::{ToSql, Type};
 use tokio_postgres::{Client, Row};
 use tollgate_core::Instant;
-use tollgate_core::store::{Catalogue, Override, PolicyVersion, StoreError, StoreErrorKind, Token};
+use tollgate_core::store::{
+    Base, Catalogue, Override, PolicyVersion, StoreError, StoreErrorKind, Token,
+};
 
 use crate::error::{closed, failed, timed_out};
 use crate::{Inner, Postgres, migrate};
@@ -91,13 +93,14 @@ impl Postgres {
     }
 
     /// Adds a version unless the newest one says the same; either way returns the one in force,
-    /// and whether it is new. No document deletes the policy.
+    /// and whether it is new. No document deletes the policy. `None`: `base` holds no longer.
     pub async fn put_policy(
         &self,
         name: String,
         document: Option<String>,
         created_by: String,
-    ) -> Result<(PolicyVersion, bool), StoreError> {
+        base: Base,
+    ) -> Result<Option<(PolicyVersion, bool)>, StoreError> {
         let inner = &*self.inner;
         inner
             .at_desk(Purpose::Change, async |client| {
@@ -106,10 +109,13 @@ impl Postgres {
                               order by version desc limit 1";
                 let newest = inner.query(client, newest, &[(&name, Type::TEXT)]).await?;
                 let newest = newest.first().map(policy_version);
+                if !base.holds(newest.as_ref()) {
+                    return Ok(None);
+                }
                 if let Some(newest) = &newest
                     && newest.document == document
                 {
-                    return Ok((newest.clone(), false));
+                    return Ok(Some((newest.clone(), false)));
                 }
                 let version = PolicyVersion {
                     version: newest.map_or(1, |newest| newest.version + 1),
@@ -130,7 +136,7 @@ impl Postgres {
                 ];
                 inner.execute(client, sql, &parameters).await?;
                 inner.raise_epoch(client).await?;
-                Ok((version, true))
+                Ok(Some((version, true)))
             })
             .await
     }
@@ -267,7 +273,7 @@ impl Postgres {
 impl Inner {
     pub(crate) async fn migrate(&self) -> Result<(), StoreError> {
         let client = self.connect(WITHIN).await?;
-        tokio::time::timeout(MIGRATE_WITHIN, migrate::migrate(&client, &self.settings.schema))
+        tokio::time::timeout(MIGRATE_WITHIN, migrate::STORE.run(&client, &self.settings.schema))
             .await
             .map_err(|_| timed_out())??;
         *self.desks.catalogue.lock().await = Some(client);

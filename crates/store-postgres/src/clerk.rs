@@ -1,7 +1,8 @@
-//! Assigns slots: one group of events per policy and transaction, in order of arrival.
+//! Assigns slots: one clerk per policy, one group of events per transaction, in order of arrival.
 //!
-//! The clerk keeps each policy's schedule in memory and, behind the policy's lock, reads what other
-//! instances changed since: so memory never decides anything that the database does not hold.
+//! A clerk keeps its policy's schedule in memory and, behind the policy's lock, reads what other
+//! instances changed since: so memory never decides anything that the database does not hold. A
+//! policy whose lock somebody else holds, or which is being counted again, holds up no other.
 
 mod book;
 mod known;
@@ -9,14 +10,15 @@ mod known;
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use tokio::sync::{mpsc, oneshot};
+use parking_lot::Mutex;
+use tokio::sync::{Semaphore, mpsc, oneshot};
 use tokio_postgres::Client;
 use tollgate_core::schedule::Schedule;
 use tollgate_core::store::{Checked, ScheduleAsk, SlotAnswer, StoreError, assign_all};
 
 use crate::Inner;
 use crate::catalogue::WITHIN;
-use crate::error::{caught, failed, timed_out};
+use crate::error::{caught, closed, failed, timed_out};
 use crate::known::Trust;
 
 pub(crate) use book::decode;
@@ -25,6 +27,8 @@ pub(crate) use book::decode;
 const MAX_ATTEMPTS: u32 = 4;
 /// Events in one transaction, at most.
 const MAX_EVENTS: usize = 4000;
+/// Policies that are given slots at the same time, at most.
+const MAX_CONNECTIONS: usize = 4;
 
 pub(crate) type Answers = Checked<Vec<SlotAnswer>>;
 
@@ -33,10 +37,22 @@ pub(crate) struct Errand {
     pub(crate) reply: oneshot::Sender<Result<Answers, StoreError>>,
 }
 
-pub(crate) struct Clerk {
+/// The clerks of all policies that anybody asked slots of, and the connections they share.
+pub(crate) struct Clerks {
+    by_policy: Mutex<HashMap<String, mpsc::Sender<Errand>>>,
+    connections: Arc<Connections>,
+}
+
+struct Connections {
+    /// As many as may be in use.
+    free: Semaphore,
+    idle: Mutex<Vec<Client>>,
+}
+
+struct Clerk {
     inner: Arc<Inner>,
-    client: Option<Client>,
-    books: HashMap<String, Book>,
+    connections: Arc<Connections>,
+    book: Option<Book>,
 }
 
 /// A policy's schedule as it was at a revision.
@@ -60,12 +76,32 @@ impl From<tokio_postgres::Error> for Failure {
     }
 }
 
-impl Clerk {
-    pub(crate) fn new(inner: Arc<Inner>) -> Self {
-        Self { inner, client: None, books: HashMap::new() }
+impl Default for Clerks {
+    fn default() -> Self {
+        let (free, idle) = (Semaphore::new(MAX_CONNECTIONS), Mutex::default());
+        let connections = Arc::new(Connections { free, idle });
+        Self { by_policy: Mutex::default(), connections }
     }
+}
 
-    pub(crate) async fn run(mut self, mut queue: mpsc::Receiver<Errand>) {
+impl Clerks {
+    /// The queue before a policy's clerk, who begins to work when first asked for.
+    pub(crate) fn of(&self, policy: &str, inner: &Arc<Inner>) -> mpsc::Sender<Errand> {
+        let mut by_policy = self.by_policy.lock();
+        if let Some(queue) = by_policy.get(policy) {
+            return queue.clone();
+        }
+        let (sender, queue) = mpsc::channel(inner.settings.queue);
+        let connections = self.connections.clone();
+        let clerk = Clerk { inner: inner.clone(), connections, book: None };
+        inner.engine.spawn(clerk.run(queue));
+        by_policy.insert(policy.to_owned(), sender.clone());
+        sender
+    }
+}
+
+impl Clerk {
+    async fn run(mut self, mut queue: mpsc::Receiver<Errand>) {
         let mut errands = Vec::new();
         while queue.recv_many(&mut errands, 1024).await > 0 {
             errands.retain(|errand| !errand.reply.is_closed());
@@ -76,7 +112,7 @@ impl Clerk {
         }
     }
 
-    /// Answers errands of one policy and plan, in one transaction.
+    /// Answers errands of one plan, in one transaction.
     async fn answer(&mut self, errands: Vec<Errand>) {
         let (mut ask, mut replies) = (None::<ScheduleAsk>, Vec::with_capacity(errands.len()));
         for Errand { ask: next, reply } in errands {
@@ -91,8 +127,7 @@ impl Clerk {
         let answered = answered.unwrap_or_else(|_| Err(timed_out()));
         if answered.is_err() {
             // It may have happened: memory knows nothing for sure any more.
-            self.books.remove(&ask.policy);
-            self.client = None;
+            self.book = None;
         }
         match answered {
             Ok(Checked::Decided(answers)) => {
@@ -116,22 +151,25 @@ impl Clerk {
     }
 
     async fn assign(&mut self, ask: &ScheduleAsk) -> Result<Answers, StoreError> {
+        let connections = self.connections.clone();
+        let _permit = connections.free.acquire().await.map_err(|_| closed())?;
         for _ in 0..MAX_ATTEMPTS {
-            let client = match self.client.take().filter(|client| !client.is_closed()) {
+            let idle = connections.idle.lock().pop();
+            let client = match idle.filter(|client| !client.is_closed()) {
                 Some(client) => client,
                 None => self.inner.connector.connect(self.inner.settings.deadline).await?,
             };
             let result = self.assign_once(&client, ask).await;
             match result {
                 Ok(answers) => {
-                    self.client = Some(client);
+                    connections.idle.lock().push(client);
                     return Ok(answers);
                 }
                 Err(Failure::Taken) => {
-                    self.books.remove(&ask.policy);
+                    self.book = None;
                     let rolled_back = client.batch_execute("rollback").await;
                     rolled_back.map_err(|error| failed("PostgreSQL did not roll back", error))?;
-                    self.client = Some(client);
+                    connections.idle.lock().push(client);
                 }
                 Err(Failure::Store(error)) => return Err(error),
                 Err(Failure::Database(error)) => {
@@ -148,17 +186,17 @@ impl Clerk {
         ask: &ScheduleAsk,
     ) -> Result<Answers, Failure> {
         let inner = self.inner.clone();
-        if let Some(book) = self.books.get_mut(&ask.policy)
+        if let Some(book) = &mut self.book
             && let Some(answers) = inner.assign_known(client, ask, book).await?
         {
             return Ok(Checked::Decided(answers));
         }
-        let mut found = inner.open_book(client, ask, self.books.get(&ask.policy)).await?;
-        if ask.epoch.is_some_and(|epoch| epoch != found.epoch) {
+        let mut found = inner.open_book(client, ask, self.book.as_ref()).await?;
+        if let Some(asked_by) = ask.epoch.filter(|epoch| *epoch != found.epoch) {
             client.batch_execute("rollback").await?;
-            return Ok(Checked::Stale(found.epoch));
+            return Ok(Checked::Stale(asked_by));
         }
-        let book = self.books.remove(&ask.policy);
+        let book = self.book.take();
         let was_open = book.is_some();
         let (mut book, recounted) = inner.bring_up_to_date(client, ask, book, &mut found).await?;
         let assigned = caught(|| assign_all(ask, found.known, &mut book.schedule, found.now));
@@ -175,20 +213,19 @@ impl Clerk {
         } else {
             inner.write_book(client, ask, &assigned, &book, &recounted).await?;
         }
-        self.books.insert(ask.policy.clone(), book);
+        self.book = Some(book);
         Ok(Checked::Decided(assigned.answers))
     }
 }
 
-/// Errands that can share a transaction, in order of arrival.
+/// Errands of one policy that can share a transaction, in order of arrival.
 fn groups(errands: Vec<Errand>) -> Vec<Vec<Errand>> {
     let mut groups: Vec<Vec<Errand>> = Vec::new();
     for errand in errands {
         let events = errand.ask.events.len();
         let fits = |group: &&mut Vec<Errand>| {
             let (first, size) = (&group[0].ask, group.iter().map(|one| one.ask.events.len()));
-            first.policy == errand.ask.policy
-                && first.version == errand.ask.version
+            first.version == errand.ask.version
                 && first.epoch == errand.ask.epoch
                 && first.plan == errand.ask.plan
                 && size.sum::<usize>() + events <= MAX_EVENTS

@@ -1,4 +1,4 @@
-//! The one thread that lanes, clerk and sweeper run on.
+//! The one thread that lanes, clerks and sweeper run on.
 //!
 //! A batch passes from lane to connection and back several times. On a thread of their own these
 //! steps wake nobody; on the callers' runtime each may wake another core. And a store then works

@@ -10,14 +10,17 @@ use tollgate_core::Instant;
 
 use crate::batch::{Batch, Reading};
 
-/// Keys remembered by one lane, at most: a few megabytes.
+/// What one lane remembers, at most: so many keys, and keys and states of so many bytes.
 const MAX_KEYS: usize = 32_768;
+const MAX_BYTES: usize = 16 << 20;
 /// Batches that go the long way after a wrong guess, at most.
 const MAX_PENALTY: u32 = 64;
 
 #[derive(Default)]
 pub(crate) struct Known {
     states: HashMap<Vec<u8>, Vec<u8>, foldhash::fast::RandomState>,
+    /// Of all keys and states.
+    bytes: usize,
     /// Of the catalogue, as last seen.
     pub(crate) epoch: u64,
     /// What the lane last decided by. All that is remembered was counted by then, so nothing is
@@ -63,12 +66,20 @@ impl Known {
         self.latest = reading.now;
         for (key, state) in batch.left_behind() {
             match (self.states.get_mut(key), state) {
-                (Some(known), Some(state)) => *known = state,
-                (Some(_), None) => drop(self.states.remove(key)),
+                (Some(known), Some(state)) => {
+                    self.bytes = self.bytes + state.len() - known.len();
+                    *known = state;
+                }
+                (Some(_), None) => {
+                    let known = self.states.remove(key);
+                    self.bytes -= key.len() + known.map_or(0, |state| state.len());
+                }
                 (None, Some(state)) => {
-                    if self.states.len() >= MAX_KEYS {
+                    if self.states.len() >= MAX_KEYS || self.bytes >= MAX_BYTES {
                         self.states.clear();
+                        self.bytes = 0;
                     }
+                    self.bytes += key.len() + state.len();
                     self.states.insert(key.to_vec(), state);
                 }
                 (None, None) => {}

@@ -42,7 +42,7 @@ use tollgate_core::store::{
 };
 use tollgate_core::{Instant, Intent};
 
-pub use migrate::doors;
+pub use migrate::{Migration, Migrations, doors};
 pub use neighbour::Neighbour;
 pub use refusals::{Ledger, Raised, Refused, Rule};
 pub use settings::{BadUrl, Settings};
@@ -51,7 +51,7 @@ pub use settings::{BadUrl, Settings};
 pub use simulation::{Stream, World};
 
 use catalogue::Desks;
-use clerk::Clerk;
+use clerk::Clerks;
 use connect::Connector;
 use engine::Engine;
 use error::{closed, timed_out};
@@ -65,7 +65,7 @@ use time::Time;
 pub struct Postgres {
     inner: Arc<Inner>,
     lanes: Vec<mpsc::Sender<Job>>,
-    clerk: mpsc::Sender<clerk::Errand>,
+    clerks: Clerks,
     hasher: foldhash::fast::FixedState,
     sweeper: JoinHandle<()>,
     /// Last: it ends what the others wait for.
@@ -150,12 +150,10 @@ impl Postgres {
                 sender
             })
             .collect();
-        let (clerk, errands) = mpsc::channel(inner.settings.queue);
-        engine.handle.spawn(Clerk::new(inner.clone()).run(errands));
         let sweeper = engine.handle.spawn(sweep::run(inner.clone()));
         // The same key must always find the same lane.
         let hasher = foldhash::fast::FixedState::default();
-        Ok(Self { inner, lanes, clerk, hasher, sweeper, _engine: engine })
+        Ok(Self { inner, lanes, clerks: Clerks::default(), hasher, sweeper, _engine: engine })
     }
 
     /// Decides. An allowed answer comes after it is committed.
@@ -174,7 +172,7 @@ impl Postgres {
             Answer::Checked(Checked::Decided(Once::Fresh(decided))) => {
                 Ok(Checked::Decided(decided))
             }
-            Answer::Checked(Checked::Stale(epoch)) => Ok(Checked::Stale(epoch)),
+            Answer::Checked(Checked::Stale(asked_by)) => Ok(Checked::Stale(asked_by)),
             other => unreachable!("a check without an idempotency key is answered by {other:?}"),
         }
     }

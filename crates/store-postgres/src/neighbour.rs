@@ -8,6 +8,7 @@ use tollgate_core::store::{StoreError, StoreErrorKind};
 
 use crate::connect::Connector;
 use crate::error::failed;
+use crate::migrate::Migrations;
 use crate::settings::{BadUrl, Settings};
 
 /// Makes connections to the database of a store's URL. Cheap to clone.
@@ -40,6 +41,15 @@ impl Neighbour {
     /// A connection, driven by a task of the present runtime until it is dropped.
     pub async fn connect(&self, within: Duration) -> Result<Client, StoreError> {
         self.connector.connect(within).await
+    }
+
+    /// Brings tables of its own up to date.
+    pub async fn migrate(
+        &self,
+        client: &Client,
+        migrations: &Migrations,
+    ) -> Result<(), StoreError> {
+        migrations.run(client, &self.schema).await
     }
 
     /// What PostgreSQL's error means to a caller. It never holds a password.

@@ -7,7 +7,7 @@
 //! than a second ago. What this instance changes itself is forgotten here at once.
 //! It never allows anything.
 
-use std::hash::BuildHasher;
+use std::hash::{BuildHasher, Hash, Hasher};
 
 use hashbrown::{Equivalent, HashMap};
 use parking_lot::RwLock;
@@ -28,15 +28,27 @@ pub(crate) struct Shield {
 type Remembering = HashMap<KeptKey, Remembered, foldhash::fast::RandomState>;
 
 /// A key of its own, found by one that is borrowed: both hash alike.
-#[derive(PartialEq, Eq, Hash, Debug)]
+#[derive(PartialEq, Eq, Debug)]
 struct KeptKey {
     limit: u64,
     values: Box<[u8]>,
 }
 
+impl KeptKey {
+    fn lend(&self) -> Key<'_> {
+        Key { limit: self.limit, values: &self.values }
+    }
+}
+
+impl Hash for KeptKey {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.lend().hash(state);
+    }
+}
+
 impl Equivalent<KeptKey> for Key<'_> {
     fn equivalent(&self, kept: &KeptKey) -> bool {
-        *self == Key { limit: kept.limit, values: &kept.values }
+        *self == kept.lend()
     }
 }
 

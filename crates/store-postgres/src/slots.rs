@@ -32,7 +32,11 @@ impl Postgres {
         let within = within.min(WITHIN.max(deadline));
         let (reply, answer) = oneshot::channel();
         let answered = async {
-            self.clerk.send(Errand { ask, reply }).await.map_err(|_| closed())?;
+            self.clerks
+                .of(&ask.policy, &self.inner)
+                .send(Errand { ask, reply })
+                .await
+                .map_err(|_| closed())?;
             answer.await.map_err(|_| closed())?
         };
         tokio::time::timeout(within, answered).await.unwrap_or_else(|_| Err(timed_out()))

@@ -46,6 +46,7 @@ macro_rules! conformance {
                 subjects_are_counted_apart
                 values_do_not_run_into_each_other
                 long_values_are_counted_apart
+                the_longest_values_of_all_are_counted_apart
                 an_ipv6_network_of_64_bits_is_one_subject
                 an_email_is_one_subject_however_it_is_written
                 max_by_gives_each_role_its_own_and_others_the_default

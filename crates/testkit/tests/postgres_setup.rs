@@ -62,6 +62,40 @@ async fn a_newer_schema_that_would_break_is_refused_and_another_newer_one_is_use
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_role_that_may_only_use_the_tables_is_enough_once_they_are_there() {
+    let postgres = Postgres::shared();
+    let (schema, role) = (schema(), schema());
+    let url = format!("{}?schema={schema}&deadline=10s", postgres.url());
+    let gate = Tollgate::open(&url).await.unwrap();
+    gate.apply(&Policy::from_toml("p", POLICY).unwrap(), "owner").await.unwrap();
+    drop(gate);
+    postgres.psql(&format!(
+        "create role {role} login; grant usage on schema {schema} to {role}; \
+         grant select, insert, update, delete on all tables in schema {schema} to {role};"
+    ));
+    let url = url.replace("://tollgate@", &format!("://{role}@"));
+    let gate = Tollgate::open(&url).await.unwrap();
+    for _ in 0..3 {
+        assert!(gate.check("p", &[("user", "ada")], 1).await.unwrap().allowed());
+    }
+    assert!(!gate.check("p", &[("user", "ada")], 1).await.unwrap().allowed());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_database_in_another_encoding_is_as_good() {
+    let postgres = Postgres::shared();
+    let name = schema();
+    postgres.psql(&format!(
+        "create database {name} encoding 'LATIN1' lc_collate 'C' lc_ctype 'C' \
+         template template0 owner tollgate"
+    ));
+    let url = postgres.url();
+    let (server, _) = url.rsplit_once('/').unwrap();
+    let gate = Tollgate::open(&format!("{server}/{name}")).await.unwrap();
+    gate.apply(&Policy::from_toml("p", POLICY).unwrap(), "test").await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn schemas_are_worlds_of_their_own() {
     let url = Postgres::shared().url();
     let mut receipts = Vec::new();

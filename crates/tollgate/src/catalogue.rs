@@ -3,12 +3,13 @@
 use std::sync::Arc;
 
 use serde_json::{Value, json};
-use tollgate_core::store::{Catalogue, PolicyVersion, StoreError, StoreErrorKind, Token};
+use tollgate_core::store::{Base, Catalogue, PolicyVersion, StoreError, StoreErrorKind, Token};
 
 use crate::compiled::Compiled;
 use crate::error::Error;
 use crate::gate::{Live, Tollgate, Unreadable};
-use crate::policy::{MAX_NAME_BYTES, Policy};
+use crate::policy::{MAX_NAME_BYTES, Policy, check_name};
+use crate::refresh::changing_too_fast;
 use crate::routes::Route;
 use crate::routes::table::Table;
 use crate::secret::Keyed;
@@ -101,6 +102,11 @@ fn stand_in(name: &str, document: &str) -> Option<Policy> {
     Policy::from_json(name, json!({ "routes": routes, "limits": limits })).ok()
 }
 
+/// What cannot be a policy's name is none; the store is not asked about it.
+pub(crate) fn possible_name(name: &str) -> Result<(), Error> {
+    check_name(name).map_err(|_| Error::NoSuchPolicy(name.to_owned()))
+}
+
 impl Tollgate {
     /// Puts a policy in force. Applying what is in force already changes nothing.
     pub async fn apply(&self, policy: &Policy, by: &str) -> Result<Applied, Error> {
@@ -110,23 +116,33 @@ impl Tollgate {
 
     async fn apply_locked(&self, policy: &Policy, by: &str) -> Result<Applied, Error> {
         self.reload_if_shared().await?;
-        self.put_in_force(policy, by).await
+        self.put_in_force(policy, by, Base::Any).await?.ok_or_else(changing_too_fast)
     }
 
-    /// On top of what was read of the store since the change began.
-    pub(crate) async fn put_in_force(&self, policy: &Policy, by: &str) -> Result<Applied, Error> {
+    /// On top of what was read of the store since the change began. `None`: of `base` no longer.
+    pub(crate) async fn put_in_force(
+        &self,
+        policy: &Policy,
+        by: &str,
+        base: Base,
+    ) -> Result<Option<Applied>, Error> {
         let found = self.policy(policy.name());
         let created = matches!(found, Err(Error::NoSuchPolicy(_)));
         let before = found.ok();
         let document = policy.document().to_string();
         let name = policy.name().to_owned();
-        let (_, changed) =
-            self.shared.store.put_policy(name, Some(document), by.to_owned()).await?;
+        let store = &self.shared.store;
+        let put = store.put_policy(name, Some(document), by.to_owned(), base).await?;
+        let Some((made, changed)) = put else { return Ok(None) };
         self.reload_locked().await?;
-        let policy = self.policy(policy.name())?;
+        let policy = match self.policy(policy.name()) {
+            Ok(live) if live.version() == made.version => live,
+            // Another instance has changed it again: this is what was in force until then.
+            _ => Arc::new(Compiled::new(policy.clone(), made.version, made.created_at, None)),
+        };
         let restarted = before.as_ref().map(|before| policy.restarted_since(before));
         let restarted = restarted.unwrap_or_default();
-        Ok(Applied { policy, created, changed, restarted })
+        Ok(Some(Applied { policy, created, changed, restarted }))
     }
 
     /// Puts a policy of a configuration file in force, if the file changed since it was last
@@ -151,7 +167,8 @@ impl Tollgate {
         if let Err(error @ Error::NoSuchPolicy(_)) = self.policy(name) {
             return Err(error);
         }
-        self.shared.store.put_policy(name.to_owned(), None, by.to_owned()).await?;
+        let store = &self.shared.store;
+        store.put_policy(name.to_owned(), None, by.to_owned(), Base::Any).await?;
         self.reload_locked().await
     }
 
@@ -182,6 +199,7 @@ impl Tollgate {
 
     /// Every version of a policy, newest first; also of one that was deleted.
     pub async fn policy_versions(&self, name: &str) -> Result<Vec<PolicyVersion>, Error> {
+        possible_name(name)?;
         let versions = self.shared.store.policy_versions(name.to_owned()).await?;
         if versions.is_empty() {
             return Err(Error::NoSuchPolicy(name.to_owned()));

@@ -14,9 +14,12 @@ use crate::error::BadSubject;
 use crate::overrides::quotas_in_force;
 use crate::policy::Policy;
 use crate::secret::{Keyed, MAC_BYTES, sha256};
-use crate::subject::{self, Attributes, Form};
+use crate::subject::{self, Attributes, Form, MAX_ATTRIBUTE_VALUE_BYTES};
 
 pub(crate) const FINGERPRINT_BYTES: usize = 8;
+/// Values that are longer together stand in a key as their hash: PostgreSQL's indexes hold no more
+/// than 2,704 bytes. Two of any length are counted as they are.
+const MAX_PLAIN_BYTES: usize = 2 * (2 + MAX_ATTRIBUTE_VALUE_BYTES);
 /// Values of one request that must be built and fit here need no heap.
 const INLINE_VALUE_BYTES: usize = 128;
 
@@ -358,6 +361,7 @@ pub(crate) fn push_values(
     privacy: &Keyed,
     bytes: &mut ValueBytes,
 ) -> Result<(), BadSubject> {
+    let start = bytes.len();
     for (position, name) in limit.by.iter().enumerate() {
         let value = normalised_value_of(limit, attributes, name)?;
         if limit.private {
@@ -369,6 +373,13 @@ pub(crate) fn push_values(
             }
             bytes.extend_from_slice(value.as_bytes());
         }
+    }
+    if bytes.len() - start > MAX_PLAIN_BYTES {
+        let hash = sha256(&[&bytes[start..]]);
+        bytes.truncate(start);
+        // No value is that long, so no others look like this.
+        bytes.extend_from_slice(&u16::MAX.to_le_bytes());
+        bytes.extend_from_slice(&hash);
     }
     Ok(())
 }

@@ -51,12 +51,12 @@ impl Tollgate {
         let render = Arc::new(Mutex::new(Some(render)));
         let mut asked = self.ask_once(&once, policy, subject, cost, render.clone()).await?;
         for _ in 0..MAX_RELOADS {
-            let epoch = match asked {
+            let asked_by = match asked {
                 Checked::Decided(answer) => return Ok(answer),
-                Checked::Stale(epoch) => epoch,
+                Checked::Stale(asked_by) => asked_by,
             };
             let again = async {
-                self.catch_up(epoch).await?;
+                self.catch_up(asked_by).await?;
                 self.ask_once(&once, policy, subject, cost, render.clone()).await
             };
             asked = match self.in_time(started, again).await {
@@ -179,7 +179,7 @@ impl Shared {
             Ok(Checked::Decided(Once::Replay(record))) => {
                 replay(record, &once.fingerprint).map(Checked::Decided)
             }
-            Ok(Checked::Stale(epoch)) => Ok(Checked::Stale(epoch)),
+            Ok(Checked::Stale(asked_by)) => Ok(Checked::Stale(asked_by)),
             Err(error) => {
                 let answer = self.degrade(policy, &ask, error.into())?;
                 self.watcher.decided(policy, keys, &answer.decision);

@@ -70,7 +70,10 @@ pub use tollgate_core::store::{
 };
 pub use tollgate_core::{Decision, Instant, LimitReport, Outcome, Span, Standing, Verdict};
 pub use tollgate_store_embedded::SystemClock;
-pub use tollgate_store_postgres::{Neighbour as PostgresNeighbour, doors as sql_doors};
+pub use tollgate_store_postgres::{
+    Migration as PostgresMigration, Migrations as PostgresMigrations,
+    Neighbour as PostgresNeighbour, doors as sql_doors,
+};
 #[cfg(feature = "simulation")]
 #[doc(hidden)]
 pub use tollgate_store_postgres::{Stream as SimulatedStream, World as SimulatedWorld};

@@ -96,7 +96,7 @@ impl Shared {
                 }
                 Answer::new(policy.clone(), decided, &keys, &self.signer)
             }
-            Ok(Checked::Stale(epoch)) => return Ok(Checked::Stale(epoch)),
+            Ok(Checked::Stale(asked_by)) => return Ok(Checked::Stale(asked_by)),
             Err(error) => self.degrade(policy, &ask, error.into())?,
         };
         if intent == Intent::Spend {

@@ -90,10 +90,11 @@ impl Tollgate {
         Ok(())
     }
 
-    /// Reads the catalogue again, unless it was read since it came to be of this epoch.
-    pub(crate) async fn catch_up(&self, epoch: u64) -> Result<(), Error> {
+    /// Reads the catalogue again, unless that was done since somebody asked by this epoch of it.
+    /// The store's own epoch says nothing: it goes back with a database that was restored.
+    pub(crate) async fn catch_up(&self, asked_by: u64) -> Result<(), Error> {
         let _changing = self.shared.changing.lock().await;
-        if self.shared.live.load().epoch >= epoch {
+        if self.shared.live.load().epoch != asked_by {
             return Ok(());
         }
         self.reload_locked().await
@@ -123,12 +124,12 @@ impl Tollgate {
         let mut policy = self.find_policy(name).await?;
         let mut asked = self.shared.ask(&policy, subject, cost, intent).await?;
         for _ in 0..MAX_RELOADS {
-            let epoch = match asked {
+            let asked_by = match asked {
                 Checked::Decided(answer) => return Ok(answer),
-                Checked::Stale(epoch) => epoch,
+                Checked::Stale(asked_by) => asked_by,
             };
             let again = async {
-                self.catch_up(epoch).await?;
+                self.catch_up(asked_by).await?;
                 let policy = self.policy(name)?;
                 let asked = self.shared.ask(&policy, subject, cost, intent).await?;
                 Ok((policy, asked))

@@ -3,11 +3,14 @@
 use std::sync::Arc;
 use tokio::time::Instant as Stopwatch;
 
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 use tollgate_core::schedule::Plan;
-use tollgate_core::store::{Checked, Recount, ScheduleAsk, Slot, SlotAnswer, SlotAsk, SlotQuery};
+use tollgate_core::store::{
+    Base, Checked, Recount, ScheduleAsk, Slot, SlotAnswer, SlotAsk, SlotQuery,
+};
 use tollgate_core::{Instant, Span};
 
+use crate::catalogue::possible_name;
 use crate::compiled::Compiled;
 use crate::error::{BadSubject, Error};
 use crate::gate::Tollgate;
@@ -19,6 +22,9 @@ pub const MAX_EVENT_ID_CHARS: usize = 255;
 
 /// What the one limit is called where nobody gave it a name.
 const WINDOW: &str = "window";
+
+/// Other instances can change a policy in between for so long.
+const MAX_TRIES: u32 = 32;
 
 /// A window of a schedule and how full it is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -54,9 +60,9 @@ impl Tollgate {
         for _ in 0..MAX_RELOADS {
             match self.shared.store.assign_slots(ask.clone()).await? {
                 Checked::Decided(answers) => return Ok(answers),
-                Checked::Stale(epoch) => {
+                Checked::Stale(asked_by) => {
                     let again = async {
-                        self.catch_up(epoch).await?;
+                        self.catch_up(asked_by).await?;
                         self.schedule_ask(policy, std::mem::take(&mut ask.events)).await
                     };
                     ask = self.in_time(started, again).await?;
@@ -93,6 +99,7 @@ impl Tollgate {
     /// Slots in order of their instants, cancelled ones included.
     pub async fn slots(&self, query: SlotQuery) -> Result<Vec<Slot>, Error> {
         let policy = query.policy.clone();
+        possible_name(&policy)?;
         let slots = self.shared.store.slots(query).await?;
         if slots.is_empty() {
             // A policy that was deleted still has its slots; one that never was has nothing.
@@ -140,24 +147,19 @@ impl Tollgate {
         by: &str,
     ) -> Result<Arc<Compiled>, Error> {
         let _changing = self.shared.changing.lock().await;
-        self.reload_if_shared().await?;
-        let before = match self.policy(policy) {
-            Err(Error::NoSuchPolicy(_)) => None,
-            before => Some(before?),
-        };
-        let (name, mut document) = match before.as_ref().map(|before| before.policy()) {
-            None => (WINDOW, Map::new()),
-            Some(before) => {
-                let name = match before.limits() {
-                    [only] => only.name.as_str(),
-                    _ => WINDOW,
-                };
-                (name, before.document().as_object().cloned().unwrap_or_default())
+        for _ in 0..MAX_TRIES {
+            self.reload_if_shared().await?;
+            let before = match self.policy(policy) {
+                Err(Error::NoSuchPolicy(_)) => None,
+                before => Some(before?),
+            };
+            let changed = with_window(policy, before.as_deref(), max, per)?;
+            let base = Base::InForce(before.map(|before| before.version()));
+            if let Some(applied) = self.put_in_force(&changed, by, base).await? {
+                return Ok(applied.policy);
             }
-        };
-        document.insert("limits".into(), json!([{ "name": name, "max": max, "per": per }]));
-        let changed = Policy::from_json(policy, Value::Object(document))?;
-        Ok(self.put_in_force(&changed, by).await?.policy)
+        }
+        Err(changing_too_fast())
     }
 
     /// Whether an event of this id can have a slot; if not, why.
@@ -171,6 +173,25 @@ impl Tollgate {
         };
         Err(Error::BadEvent(BadSubject { field: "eventId".into(), message }))
     }
+}
+
+/// The policy as it is, with one limit of this window.
+fn with_window(
+    name: &str,
+    before: Option<&Compiled>,
+    max: u64,
+    per: &str,
+) -> Result<Policy, Error> {
+    let before = before.map(Compiled::policy);
+    let limit = match before.map(Policy::limits) {
+        Some([only]) => only.name.as_str(),
+        _ => WINDOW,
+    };
+    let document = before.map(Policy::document);
+    let mut document =
+        document.and_then(|document| document.as_object().cloned()).unwrap_or_default();
+    document.insert("limits".into(), json!([{ "name": limit, "max": max, "per": per }]));
+    Ok(Policy::from_json(name, Value::Object(document))?)
 }
 
 /// How long a policy keeps its slots, and how it schedules.

@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use tokio::runtime::Handle;
 use tollgate_core::store::{
-    Ask, Catalogue, Checked, Clock, Decided, Once, OnceKey, Override, OwnedAsk, PolicyVersion,
-    Receipt, Record, Recount, Refunded, ScheduleAsk, Slot, SlotAnswer, SlotQuery, StatsReading,
-    StoreError, StoreErrorKind, Token, WindowFill,
+    Ask, Base, Catalogue, Checked, Clock, Decided, Once, OnceKey, Override, OwnedAsk,
+    PolicyVersion, Receipt, Record, Recount, Refunded, ScheduleAsk, Slot, SlotAnswer, SlotQuery,
+    StatsReading, StoreError, StoreErrorKind, Token, WindowFill,
 };
 use tollgate_core::{Decision, Instant, Span};
 use tollgate_store_embedded::{Embedded, SystemClock};
@@ -50,6 +50,7 @@ pub(crate) async fn open(url: &str, clock: Option<Arc<dyn Clock>>) -> Result<Sto
                 "" => String::new(),
                 "memory" => "; did you mean memory:?".into(),
                 url if url.contains(':') => String::new(),
+                path if path.contains('=') => String::new(),
                 path => format!("; did you mean sqlite:{path}?"),
             };
             Err(Error::BadStoreUrl(format!(
@@ -78,9 +79,23 @@ pub(crate) async fn open_in(
     Ok(Store::Postgres(Box::new(store)))
 }
 
+/// What is no URL may still hold a password: that of `postgres:USER:PASSWORD@HOST` or of
+/// `host=HOST password=PASSWORD`.
+fn shown_unlike_url(text: &str) -> String {
+    let without_user = match (text.find(':'), text.rfind('@')) {
+        (Some(colon), Some(at)) if colon < at => format!("{}{}", &text[..=colon], &text[at..]),
+        _ => text.to_owned(),
+    };
+    match without_user.to_lowercase().find("password") {
+        // Lower case can be longer than what it was; then all is left out that may be it.
+        Some(start) => format!("{}password=…", without_user.get(..start).unwrap_or_default()),
+        None => without_user,
+    }
+}
+
 /// A store's URL as it may be shown: without what only its owner may know.
 pub fn shown_url(url: &str) -> String {
-    let Some((scheme, rest)) = url.split_once("://") else { return url.to_owned() };
+    let Some((scheme, rest)) = url.split_once("://") else { return shown_unlike_url(url) };
     let authority = rest.split_once('?').map_or(rest, |(before, _)| before);
     let user_end = match authority.rfind('@') {
         // A password may hold a `?` of its own: then its end is the last `@` of all.
@@ -212,8 +227,9 @@ impl Store {
         name: String,
         document: Option<String>,
         created_by: String,
-    ) -> Result<(PolicyVersion, bool), StoreError> {
-        each!(self, store => store.put_policy(name, document, created_by).await)
+        base: Base,
+    ) -> Result<Option<(PolicyVersion, bool)>, StoreError> {
+        each!(self, store => store.put_policy(name, document, created_by, base).await)
     }
 
     pub(crate) async fn policy_versions(

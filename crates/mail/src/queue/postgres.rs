@@ -65,7 +65,7 @@ impl Postgres {
     pub(crate) async fn open(url: &str) -> Result<Self, MailError> {
         let neighbour = PostgresNeighbour::parse(url)?;
         let client = neighbour.connect(PATIENCE).await?;
-        migrate::migrate(&client, neighbour.schema()).await?;
+        neighbour.migrate(&client, &migrate::MIGRATIONS).await?;
         let pool = Pool {
             neighbour,
             free: Mutex::new(vec![client]),

@@ -104,7 +104,18 @@ pub(crate) fn run(args: SlotArgs) -> Result<Done, Failure> {
     }
 }
 
+/// Behind an option, clap takes the name of a subcommand for an event.
+fn meant_a_subcommand(event_id: &str) -> bool {
+    SlotCommand::has_subcommand(event_id) && !std::env::args_os().any(|argument| argument == "--")
+}
+
 fn ask(args: &SlotArgs) -> Result<Done, Failure> {
+    if let Some(name) = args.event_id.as_deref().filter(|id| meant_a_subcommand(id)) {
+        return Err(Failure::bad_input(format!(
+            "options belong behind {name:?}: tollgate slot {name} --help; an event of that name: \
+             tollgate slot -- {name}"
+        )));
+    }
     let mut body = json!({ "eventId": args.event_id });
     for (name, value) in [("configName", &args.config), ("requestedTime", &args.at)] {
         if let Some(value) = value {
@@ -179,7 +190,7 @@ fn cancel(event_id: &str, remote: &Remote) -> Result<Done, Failure> {
         say!("{slot}");
     } else {
         let (at, cancelled) = (text(&slot["scheduledTime"]), text(&slot["cancelledAt"]));
-        say!("cancelled at {cancelled}; the place at {at} is free again");
+        say!("cancelled at {cancelled}; its place was {at}");
     }
     Ok(Done::Ok)
 }

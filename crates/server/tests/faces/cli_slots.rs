@@ -126,6 +126,18 @@ fn an_event_cannot_move_the_cursor_of_a_terminal() {
 }
 
 #[test]
+fn an_option_before_a_subcommand_books_no_event_of_its_name() {
+    let server = Server::memory();
+    for name in ["list", "cancel", "verify", "import", "timeline"] {
+        let ended = tollgate(&server, &["slot", "--config", "default", name]).expect(2);
+        assert!(ended.err.contains(&format!("tollgate slot -- {name}")), "{ended:?}");
+        assert_eq!(server.get(&format!("/api/v1/slots/{name}")).status, 404);
+    }
+    tollgate(&server, &["slot", "--config", "default", "--", "verify"]).expect(0);
+    assert_eq!(server.get("/api/v1/slots/verify").status, 200);
+}
+
+#[test]
 fn verify_exits_0_when_clean_and_1_when_a_window_was_tampered_with() {
     let setup = Setup::sqlite();
     let server = setup.start();

@@ -2,6 +2,7 @@
 
 use std::collections::HashSet;
 use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
@@ -9,7 +10,7 @@ use testkit::random;
 use testkit::servers::Postgres;
 
 use crate::support::slots::{NOON, SLOTS, event_body};
-use crate::support::{DEADLINE, Server, Setup, tollgate};
+use crate::support::{DEADLINE, Server, Setup, eventually, tollgate};
 
 fn two_servers() -> (Server, Server) {
     let schema = random::name("s").replace('-', "_");
@@ -49,6 +50,76 @@ fn racing_servers_fill_every_window_exactly_and_give_each_event_one_slot() {
     assert_eq!(distinct.len(), 20);
     assert_eq!(one.fill("c"), [5, 5, 5, 5]);
     assert_eq!(other.verified("c")["slots"], 20);
+}
+
+#[test]
+fn configs_set_on_two_servers_at_once_each_answer_for_themselves_and_keep_the_schedule() {
+    let (one, other) = two_servers();
+    one.slot_config("c", 1, "PT4S");
+    let stop = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        // Each horizon is longer than the one before, so a version with a shorter one undid another.
+        let schedules = scope.spawn(|| {
+            let mut days = 1;
+            while !stop.load(Ordering::Relaxed) {
+                days += 1;
+                let limits = json!([{ "name": "window", "max": 1, "per": "4s" }]);
+                let body =
+                    json!({ "limits": limits, "schedule": { "horizon": format!("{days}d") } });
+                other.put("/admin/policies/c", &body).ok();
+            }
+        });
+        for max in 100..160 {
+            let body = json!({ "configName": "c", "maxPerWindow": max, "windowSize": "PT4S" });
+            let answer = one.post("/admin/rate-limit/config", &body);
+            assert_eq!(answer.status, 201, "{answer:?}");
+            assert_eq!(answer.json()["maxPerWindow"], max);
+        }
+        stop.store(true, Ordering::Relaxed);
+        schedules.join().unwrap();
+    });
+    let versions = one.get("/admin/policies/c/versions").ok();
+    let horizon = |version: &Value| -> Option<u64> {
+        version["policy"]["schedule"]["horizon"].as_str()?.trim_end_matches('d').parse().ok()
+    };
+    let mut horizons: Vec<_> =
+        versions["versions"].as_array().unwrap().iter().map(horizon).collect();
+    horizons.reverse();
+    assert!(horizons.len() > 60 && horizons.iter().any(|days| *days > Some(2)), "{horizons:?}");
+    assert!(horizons.is_sorted(), "{horizons:?}");
+}
+
+#[test]
+fn a_schedule_that_somebody_else_has_locked_holds_up_no_other() {
+    let postgres = Postgres::shared();
+    let schema = random::name("s").replace('-', "_");
+    let url = format!("{}?schema={schema}&deadline={}s", postgres.url(), DEADLINE.as_secs());
+    let server = Setup::postgres(&url).into_server();
+    for config in ["locked", "free"] {
+        server.slot_config(config, 5, "PT4S");
+        server.ask_slot(config, config, NOON).ok();
+    }
+    let locker = format!(
+        "from pg_stat_activity where query like '%pg_sleep%{schema}%' \
+         and wait_event = 'PgSleep'"
+    );
+    std::thread::scope(|scope| {
+        let lock = format!(
+            "begin; select 1 from {schema}.schedule where policy = 'locked' for update; \
+             select pg_sleep(60) /* {schema} */"
+        );
+        scope.spawn(move || postgres.psql_through(&postgres.superuser_url(), &lock).unwrap_err());
+        let is_locked = format!("select count(*) {locker}");
+        eventually("the schedule is locked", || (postgres.psql(&is_locked) == "1").then_some(()));
+        let held_up = scope.spawn(|| server.ask_slot("waits", "locked", NOON));
+        let is_waiting = "select count(*) from pg_stat_activity where wait_event_type = 'Lock'";
+        eventually("somebody waits", || (postgres.psql(is_waiting) != "0").then_some(()));
+        for number in 0..3 {
+            server.ask_slot(&format!("free-{number}"), "free", NOON).ok();
+        }
+        assert!(!held_up.is_finished(), "slots of another policy came only after this one");
+        postgres.psql(&format!("select pg_terminate_backend(pid) {locker}"));
+    });
 }
 
 #[test]

@@ -95,6 +95,40 @@ pub async fn long_values_are_counted_apart(stage: Stage) {
     }
 }
 
+/// As many and as long as a subject may have, and such that nothing makes them shorter.
+pub async fn the_longest_values_of_all_are_counted_apart(stage: Stage) {
+    let names = ["a", "b", "c", "d", "e", "f", "g", "h"];
+    for by in [2, 3, names.len()] {
+        let names = &names[..by];
+        let trial = stage
+            .trial(&format!(
+                "limits = [{{ name = \"all\", max = 1, per = \"60s\", by = {names:?} }}]"
+            ))
+            .await;
+        let noise =
+            |_: &&str| -> String { (0..64).map(|_| random::name("")[1..].to_owned()).collect() };
+        let mut values: Vec<String> = names.iter().map(noise).collect();
+        for end in ['x', 'y', 'z'] {
+            let last = values.last_mut().expect("there are several");
+            last.pop();
+            last.push(end);
+            let subject: Vec<_> =
+                names.iter().zip(&values).map(|(name, value)| (*name, value.as_str())).collect();
+            let receipt = trial.pass(&subject, 1).await;
+            trial.refused_until(&subject, 1).await;
+            let refunded = stage.gate.refund(&receipt).await.expect("the store answers");
+            assert_eq!(refunded, tollgate::Refunded::Done);
+            trial.pass(&subject, 1).await;
+            stage
+                .gate
+                .put_override(&trial.name, "all", &subject, 2, "test")
+                .await
+                .expect("it fits");
+            trial.pass(&subject, 1).await;
+        }
+    }
+}
+
 pub async fn an_ipv6_network_of_64_bits_is_one_subject(stage: Stage) {
     for private in [false, true] {
         let trial = stage

@@ -42,9 +42,9 @@ impl Session {
             let rows =
                 (1..=MIGRATIONS).map(|version| vec![Value::Int(version), Value::Bool(false)]);
             return Ok(Rows { columns: vec!["version", "breaking"], rows: rows.collect() });
-        } else if sql != "begin isolation level read committed"
-            && !sql.starts_with("create table if not exists migration")
-        {
+        } else if sql.starts_with("select attname from pg_attribute") {
+            return Ok(Rows::one(vec![("attname", Value::Text("breaking".into()))]));
+        } else if sql != "begin isolation level read committed" {
             return Err(self.unknown(sql));
         }
         Ok(Rows::none())

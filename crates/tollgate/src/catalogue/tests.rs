@@ -1,6 +1,6 @@
 //! What a newer version stored, and this one cannot read.
 
-use tollgate_core::store::StoreErrorKind;
+use tollgate_core::store::{Base, StoreErrorKind};
 
 use crate::error::Error;
 use crate::gate::Tollgate;
@@ -19,7 +19,11 @@ async fn open(folder: &tempfile::TempDir) -> Tollgate {
     let gate = Tollgate::open(&url).await.expect("it opens");
     gate.apply(&one("old"), "me").await.expect("applied");
     let newer = Some(NEWER.to_owned());
-    gate.shared.store.put_policy("new".into(), newer, "newer".into()).await.expect("stored");
+    gate.shared
+        .store
+        .put_policy("new".into(), newer, "newer".into(), Base::Any)
+        .await
+        .expect("stored");
     gate.close();
     drop(gate);
     Tollgate::open(&url).await.expect("one unreadable policy does not keep it from opening")
