@@ -39,7 +39,8 @@ pub(crate) use claims::{
 };
 pub(crate) use postgres::Postgres;
 pub(crate) use records::{
-    AccountRecord, Inserted, MessageRecord, ReportClaim, TenantRecord, derived_id, encode_content,
+    AccountRecord, Inserted, MessageRecord, NotInserted, ReportClaim, TenantRecord, derived_id,
+    encode_content,
 };
 pub(crate) use sqlite::Sqlite;
 

@@ -9,7 +9,7 @@ use crate::error::{Invalid, MailError, Refused, SendError, store_error};
 use crate::mail::Mail;
 use crate::model::{Account, AccountKey, ApiKey, Content, NewMessage, SendRequest, Sent, Usage};
 use crate::policies::key_limiter;
-use crate::queue::{Inserted, MessageRecord, derived_id};
+use crate::queue::{Inserted, MessageRecord, NotInserted, derived_id};
 use crate::secrets;
 use crate::validate;
 
@@ -35,7 +35,8 @@ impl Mail {
     /// Queues a message at the cost of one unit per recipient, all or nothing. Everything is
     /// checked before quota is spent; what is answered is durable. With an idempotency key the
     /// same message again is answered the same and neither counted nor sent twice; without one, a
-    /// crash between spending and queueing leaves the quota spent.
+    /// crash between spending and queueing leaves the quota spent, and so does storage that does
+    /// not say whether it kept the message.
     pub async fn send(
         &self,
         secret: &str,
@@ -76,14 +77,12 @@ impl Mail {
                     return Err(no_account(&account).into());
                 }
             },
-            Err(error) => {
-                // Whether it was queued may be unknown: give back only what surely was not.
-                let query = self.message(&account.tenant_id, &id).await;
-                if matches!(query, Err(MailError::NotFound(_))) {
-                    self.give_back(&spent.receipt, idempotency_key).await;
-                }
+            Err(NotInserted::Surely(error)) => {
+                self.give_back(&spent.receipt, idempotency_key).await;
                 return Err(error.into());
             }
+            // That it is not there now would say nothing: it may come yet, and be sent.
+            Err(NotInserted::Perhaps(error)) => return Err(error.into()),
         }
         self.inner.nudges.nudge([account]);
         Ok(Sent { id, remaining: spent.remaining, headers: spent.headers })

@@ -1,10 +1,11 @@
 //! What the facade asks of the queue: tenants, accounts, keys, messages, commands, listings.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use tollgate::{Instant, StoreErrorKind};
 
-use super::records::{AccountRecord, Inserted, MessageRecord, TenantRecord};
+use super::records::{AccountRecord, Inserted, MessageRecord, NotInserted, TenantRecord};
 use super::transaction::transaction;
 use super::{Moved, Queue, holding, intake, keys, listing, owners};
 use crate::error::MailError;
@@ -113,12 +114,13 @@ impl Queue {
         &self,
         messages: Vec<MessageRecord>,
         now: Instant,
-    ) -> Result<Vec<Inserted>, MailError> {
+    ) -> Result<Vec<Inserted>, NotInserted> {
         let messages = Arc::new(messages);
         // Two batches with the same ids in another order may stop each other: one goes again.
         for _ in 0..2 {
             match self.try_insert(messages.clone(), now).await {
-                Err(MailError::Store(error)) if error.kind() == StoreErrorKind::Contended => {}
+                Err(NotInserted::Surely(MailError::Store(error)))
+                    if error.kind() == StoreErrorKind::Contended => {}
                 inserted => return inserted,
             }
         }
@@ -129,8 +131,20 @@ impl Queue {
         &self,
         messages: Arc<Vec<MessageRecord>>,
         now: Instant,
-    ) -> Result<Vec<Inserted>, MailError> {
-        transaction!(write self, [] db => intake::insert(db, &messages, now))
+    ) -> Result<Vec<Inserted>, NotInserted> {
+        let written = Arc::new(AtomicBool::new(false));
+        let inserted = transaction!(write self, [noted = written.clone()] db => async {
+            let inserted = intake::insert(db, &messages, now).await?;
+            noted.store(true, Ordering::Relaxed);
+            Ok(inserted)
+        });
+        // All that comes after the work is the commit.
+        let failed = if written.load(Ordering::Relaxed) {
+            NotInserted::Perhaps
+        } else {
+            NotInserted::Surely
+        };
+        inserted.map_err(failed)
     }
 
     /// Makes deferred messages due and forgets pauses of the accounts, so that all are tried now

@@ -62,6 +62,29 @@ pub(crate) enum Inserted {
     NoAccount,
 }
 
+/// Why there is no outcome.
+#[derive(Clone, Debug)]
+pub(crate) enum NotInserted {
+    /// It ended before the database was asked to keep anything.
+    Surely(MailError),
+    /// The commit failed: they may be there, or appear yet.
+    Perhaps(MailError),
+}
+
+impl From<MailError> for NotInserted {
+    fn from(error: MailError) -> Self {
+        Self::Surely(error)
+    }
+}
+
+impl From<NotInserted> for MailError {
+    fn from(not: NotInserted) -> Self {
+        match not {
+            NotInserted::Surely(error) | NotInserted::Perhaps(error) => error,
+        }
+    }
+}
+
 impl Inserted {
     /// What a message is that comes when one with its id and this digest was there before.
     pub(super) fn beside(digest: &[u8], message: &MessageRecord) -> Self {

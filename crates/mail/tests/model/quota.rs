@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use crate::stage::{Stage, new_account, new_message, new_tenant, request};
+use testkit::servers::Postgres;
 use tollgate::{Clock, Instant, Span};
 use tollgate_mail::{Refused, Selection, SendError, Sent};
 
@@ -226,4 +227,39 @@ pub(crate) async fn the_sender_is_the_accounts_unless_given(stage: Stage) {
     bad.headers.insert("From".into(), "nobody".into());
     let answer = stage.mail.send(&key, bad, None).await;
     assert!(matches!(&answer, Err(SendError::Invalid(it)) if it.field == "from"), "{answer:?}");
+}
+
+/// What PostgreSQL does with a new message instead of keeping it.
+async fn trigger(stage: &Stage, when: &str, action: &str) {
+    let schema = stage.schema.clone().unwrap();
+    let sql = format!(
+        "create or replace function {schema}.spoil() returns trigger language plpgsql as \
+             $$ begin {action}; return new; end $$; \
+         create {when} insert on {schema}.mail_message \
+             {} for each row execute function {schema}.spoil()",
+        if when.starts_with("constraint") { "deferrable initially deferred" } else { "" },
+    );
+    tokio::task::spawn_blocking(move || Postgres::shared().psql(&sql)).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_message_that_was_never_to_be_kept_gives_its_quota_back() {
+    let stage = Stage::postgres().await;
+    let key = stage.key(10).await;
+    trigger(&stage, "trigger spoil before", "raise exception 'no'").await;
+    let answer = stage.mail.send(&key, request(4), None).await;
+    assert!(matches!(answer, Err(SendError::Store(_))), "{answer:?}");
+    assert_eq!(stage.used(&key).await, 0);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_message_that_may_have_been_kept_stays_counted() {
+    let stage = Stage::postgres().await;
+    let key = stage.key(10).await;
+    // The connection ends in the middle of the commit: nobody can know what came of it.
+    let action = "perform pg_terminate_backend(pg_backend_pid())";
+    trigger(&stage, "constraint trigger spoil after", action).await;
+    let answer = stage.mail.send(&key, request(4), None).await;
+    assert!(matches!(answer, Err(SendError::Store(_))), "{answer:?}");
+    assert_eq!(stage.used(&key).await, 4);
 }

@@ -12,6 +12,8 @@ pub(crate) struct Stage {
     pub(crate) mail: Mail,
     pub(crate) gate: Tollgate,
     pub(crate) clock: ManualClock,
+    /// Where PostgreSQL keeps it.
+    pub(crate) schema: Option<String>,
     _ground: Option<tempfile::TempDir>,
 }
 
@@ -76,7 +78,8 @@ impl Stage {
     pub(crate) async fn postgres() -> Self {
         let schema = testkit::random::name("mail").replace('-', "_");
         let url = format!("{}?schema={schema}&deadline=20s", Postgres::shared().url());
-        Self::on(&url, ManualClock::start(), None).await
+        let stage = Self::on(&url, ManualClock::start(), None).await;
+        Self { schema: Some(schema), ..stage }
     }
 
     async fn on(url: &str, clock: ManualClock, ground: Option<tempfile::TempDir>) -> Self {
@@ -84,7 +87,7 @@ impl Stage {
         let mail = Mail::open(gate.clone(), url, settings()).await.unwrap();
         mail.put_tenant(new_tenant("acme")).await.unwrap();
         mail.put_account(new_account("acme", "main")).await.unwrap();
-        Self { mail, gate, clock, _ground: ground }
+        Self { mail, gate, clock, schema: None, _ground: ground }
     }
 
     /// A key of this daily limit; its secret.
