@@ -77,7 +77,7 @@ impl Queue {
     }
 
     /// The next instant after which there may be something to do: a deferred message falls due, a
-    /// paused account with mail resumes, a lease ends. Possibly in the past.
+    /// paused account with mail resumes, a lease ends. What is due already is possibly in the past.
     pub(crate) async fn next_due(&self, now: Instant) -> Result<Option<Instant>, MailError> {
         transaction!(read self, [] db => work::next_due(db, now))
     }
@@ -125,13 +125,17 @@ impl Queue {
     }
 
     /// Puts up to `limit` messages whose lease has ended back in their places, each with an
-    /// `unknown` attempt in `send_log`.
+    /// `unknown` attempt in `send_log`. But those that this instance has under way: its leases end
+    /// early when the clock is set ahead.
     pub(crate) async fn recover_expired(
         &self,
         now: Instant,
+        instance: &str,
+        under_way: &[i64],
         limit: u32,
     ) -> Result<Moved, MailError> {
-        transaction!(write self, [] db => work::recover_expired(db, now, limit))
+        transaction!(write self, [instance = instance.to_owned(), under_way = under_way.to_vec()]
+            db => work::recover_expired(db, now, &instance, &under_way, limit))
     }
 
     /// Puts up to `limit` deferred messages that are due among the waiting.

@@ -328,3 +328,16 @@ async fn behind_a_server_that_stays_silent_all_messages_age_together() {
     assert!(stage.message("m0").await.attempts >= 3);
     assert_eq!(stage.message("m2").await.attempts, 1);
 }
+
+#[tokio::test]
+async fn a_clock_set_ahead_does_not_take_what_is_being_sent_from_under_us() {
+    let lease = Duration::from_secs(300);
+    let stage = Stage::with(MailSettings { lease, ..settings() }).await;
+    stage.account("main", |account| account.concurrency = 4).await;
+    stage.add(vec![message_to("m0", "late-3000")]).await;
+    stage.sink.wait_for("late", 1).await;
+    stage.look_at(stage.clock.now().plus(secs(400))).await;
+    let row = stage.until_status("m0", Status::Sent).await;
+    assert_eq!((row.attempts, stage.attempts("m0").await.len()), (1, 1));
+    assert_eq!(stage.sink.events("late").len(), 1, "the server was asked once");
+}

@@ -13,6 +13,7 @@ use tokio::sync::{Notify, watch};
 use tokio::time::Instant as Deadline;
 use tollgate::Instant;
 
+use super::under_way::UnderWay;
 use crate::error::MailError;
 use crate::mail::Inner;
 use crate::model::AccountKey;
@@ -107,6 +108,7 @@ impl Alarms {
 pub(super) struct Scout {
     pub(super) inner: Arc<Inner>,
     pub(super) alarms: Arc<Alarms>,
+    pub(super) under_way: Arc<UnderWay>,
     pub(super) stop: watch::Receiver<bool>,
 }
 
@@ -149,7 +151,9 @@ impl Scout {
     async fn look(&self) -> Result<(), MailError> {
         let (inner, queue) = (&self.inner, &self.inner.queue);
         let now = inner.gate.now();
-        let left = queue.recover_expired(now, CHUNK).await?;
+        // Read after the clock: see `Context::take`.
+        let under_way = self.under_way.seqs();
+        let left = queue.recover_expired(now, &inner.instance, &under_way, CHUNK).await?;
         if left.messages > 0 {
             tracing::warn!(messages = left.messages, "claims of a dead instance were taken over");
         }

@@ -11,6 +11,7 @@ use tollgate::Instant;
 use super::delays::{after, growing};
 use super::scout::Alarms;
 use super::sender::{Pace, Sender};
+use super::under_way::UnderWay;
 use crate::error::MailError;
 use crate::mail::Inner;
 use crate::model::{AccountKey, Content, LimitBehavior};
@@ -28,6 +29,7 @@ const NOTE_AGAIN: Duration = Duration::from_millis(200);
 pub(super) struct Context {
     pub(super) inner: Arc<Inner>,
     pub(super) alarms: Arc<Alarms>,
+    pub(super) under_way: Arc<UnderWay>,
     /// Tells the reporter that something became final.
     pub(super) reported: Arc<Notify>,
     /// Makes addresses unreadable in log lines, the same on every instance.
@@ -77,6 +79,13 @@ impl Context {
         let lease = Lease { instance: &inner.instance, now, until };
         let Some(claims) = inner.queue.claim(key, lease, 1).await? else { return Ok(false) };
         let Some(claimed) = claims.messages.into_iter().next() else { return Ok(false) };
+        let _held = self.under_way.hold(&claimed);
+        // Whoever looked for ended leases before it was held read the clock before us: if it was
+        // set ahead meanwhile, the message may be somebody else's already.
+        if inner.gate.now() >= until {
+            self.release(&claimed, None).await?;
+            return Ok(false);
+        }
         let sender = match self.sender(turn.sender.take(), claims.account_version, key).await {
             Ok(Some(sender)) => sender,
             nothing => {

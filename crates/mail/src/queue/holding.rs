@@ -3,7 +3,7 @@
 use tollgate::Instant;
 
 use super::Moved;
-use super::db::{Db, Row, Value, values};
+use super::db::{Db, Row, Value, list, values};
 use super::removed;
 use super::tally::{State, Tally};
 use crate::error::MailError;
@@ -233,8 +233,7 @@ async fn remove(db: &Db<'_>, rows: &[Row], now: Instant) -> Result<(), MailError
 
 /// The first column, as a list.
 fn seqs(rows: &[Row]) -> String {
-    serde_json::to_string(&rows.iter().map(|row| row.int(0)).collect::<Vec<_>>())
-        .expect("numbers are always JSON")
+    list(&rows.iter().map(|row| row.int(0)).collect::<Vec<_>>())
 }
 
 /// What a selection is found by: an index each.

@@ -2,7 +2,7 @@
 
 use tollgate::Instant;
 
-use super::db::{Db, values};
+use super::db::{Db, list, values};
 use super::records::ReportClaim;
 use super::{Lease, RefundDue};
 use crate::error::MailError;
@@ -118,8 +118,4 @@ pub(super) async fn refunds_due(db: &Db<'_>, limit: u32) -> Result<Vec<RefundDue
 
 pub(super) async fn refunds_done(db: &Db<'_>, seqs: &[i64]) -> Result<(), MailError> {
     db.change("delete from mail_refund where seq in [ints ?1]", values![list(seqs)]).await.map(drop)
-}
-
-fn list(seqs: &[i64]) -> String {
-    serde_json::to_string(seqs).expect("numbers are always JSON")
 }

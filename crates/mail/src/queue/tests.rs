@@ -56,6 +56,7 @@ cases! {
         an_ordinary_pause_lets_priority_0_through,
         a_deferred_message_is_promoted_when_it_is_due,
         the_next_instant_is_the_earliest_of_all,
+        what_we_have_under_way_is_not_recovered,
         an_expired_lease_is_recovered_and_logged;
     outcomes:
         what_was_sent_is_final_and_its_content_gone,
