@@ -76,6 +76,7 @@ cases! {
         cleanup_removes_only_what_is_old_and_final,
         pages_follow_each_other_and_filters_hold,
         a_paced_account_and_a_free_one_are_listed_apart,
+        a_page_over_many_accounts_has_the_first_of_all,
         counts_add_up_after_every_step;
     removed:
         a_removed_message_is_not_queued_again_by_a_retry,
