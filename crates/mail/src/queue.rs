@@ -181,17 +181,19 @@ impl Queue {
             db => reports::claim(db, Lease { instance: &instance, now, until }, limit))
     }
 
-    /// The tenant took them: removed, the lease ended, failures forgotten.
+    /// The tenant took them: removed, the lease ended, failures forgotten. Who was not reported to
+    /// for longer comes first now.
     pub(crate) async fn reports_done(
         &self,
         tenant_id: &str,
         instance: &str,
         reports: &[Report],
+        now: Instant,
     ) -> Result<(), MailError> {
         let seqs: Vec<i64> = reports.iter().map(|report| report.seq).collect();
         transaction!(write self,
             [tenant_id = tenant_id.to_owned(), instance = instance.to_owned()]
-            db => reports::done(db, &tenant_id, &instance, &seqs))
+            db => reports::done(db, &tenant_id, &instance, &seqs, now))
     }
 
     /// The tenant did not take them: the lease ended, a failure counted, again at `retry_at`.

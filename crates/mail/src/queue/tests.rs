@@ -67,6 +67,7 @@ cases! {
         a_lost_lease_changes_nothing_but_the_log,
         a_late_success_is_noted_if_nobody_else_has_the_message,
         reports_are_leased_to_one_and_kept_until_taken,
+        tenants_with_reports_take_turns,
         reports_that_failed_wait;
     held:
         a_suspended_tenant_has_no_work,
