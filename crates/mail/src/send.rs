@@ -323,6 +323,17 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn what_was_deleted_is_deleted_also_while_no_quota_can_be_given_back() {
+        let (mail, secret) = mail_with_key().await;
+        mail.send(&secret, request(), None).await.unwrap();
+        mail.inner.gate.close();
+        let selection = Selection { tenant_id: "acme".into(), ..Selection::default() };
+        assert_eq!(mail.delete_messages(&selection).await.unwrap(), 1);
+        assert_eq!(mail.status(None).await.unwrap().pending, 0);
+        assert_eq!(mail.inner.queue.refunds_due(9).await.unwrap().len(), 1, "it is owed");
+    }
+
+    #[tokio::test]
     async fn a_final_failure_gives_its_quota_back_once() {
         let (mail, secret) = mail_with_key().await;
         mail.send(&secret, request(), None).await.unwrap();
