@@ -5,7 +5,7 @@ use crate::mail::Mail;
 use crate::model::{
     Account, AccountKey, ApiKey, NewAccount, NewApiKey, NewTenant, Tenant, TenantSaved,
 };
-use crate::queue::{AccountRecord, TenantRecord};
+use crate::queue::{AccountRecord, ReportSecret};
 use crate::secrets::{self, KEY_PREFIX, TOKEN_PREFIX};
 use crate::settings::Secret;
 use crate::validate;
@@ -18,21 +18,19 @@ impl Mail {
     pub async fn put_tenant(&self, new: NewTenant) -> Result<TenantSaved, MailError> {
         validate::tenant(&new)?;
         let inner = &self.inner;
-        let before = inner.queue.tenant(&new.id).await?;
-        let kept = before.as_ref().and_then(|before| before.report_secret_sealed.clone());
-        let mut made = None;
         if new.report_url.is_some() || new.report_secret.is_some() {
             inner.vault.ready(&inner.queue).await?;
         }
-        let sealed = match (&new.report_url, new.report_secret, kept) {
-            (_, Some(given), _) => Some(inner.vault.seal_report_secret(&new.id, given.reveal())?),
-            (Some(_), None, None) => {
-                let secret = secrets::generate("tgr_")?;
-                let sealed = inner.vault.seal_report_secret(&new.id, &secret)?;
-                made = Some(Secret::new(secret));
-                Some(sealed)
+        let mut made = None;
+        let secret = match (&new.report_url, new.report_secret) {
+            (_, Some(given)) => {
+                ReportSecret::Given(inner.vault.seal_report_secret(&new.id, given.reveal())?)
             }
-            (_, None, kept) => kept,
+            (Some(_), None) => {
+                let secret = made.insert(Secret::new(secrets::generate("tgr_")?));
+                ReportSecret::Made(inner.vault.seal_report_secret(&new.id, secret.reveal())?)
+            }
+            (None, None) => ReportSecret::Kept,
         };
         let tenant = Tenant {
             id: new.id,
@@ -42,9 +40,11 @@ impl Mail {
             has_token: false,
             created_at: self.now(),
         };
-        let record = TenantRecord { tenant, report_secret_sealed: sealed };
-        let created = inner.queue.put_tenant(&record).await?;
-        Ok(TenantSaved { created, report_secret: made })
+        let put = inner.queue.put_tenant(&tenant, &secret).await?;
+        // If it has one already, also since a moment ago, that one stays.
+        let is_ours = |sealed| secret == ReportSecret::Made(sealed);
+        let report_secret = made.filter(|_| put.report_secret_sealed.is_some_and(is_ours));
+        Ok(TenantSaved { created: put.created, report_secret })
     }
 
     pub async fn tenants(&self) -> Result<Vec<Tenant>, MailError> {
@@ -53,7 +53,7 @@ impl Mail {
 
     pub async fn tenant(&self, id: &str) -> Result<Tenant, MailError> {
         let found = self.inner.queue.tenant(id).await?;
-        found.map(|record| record.tenant).ok_or_else(|| no_tenant(id))
+        found.ok_or_else(|| no_tenant(id))
     }
 
     /// Deletes a tenant with its accounts, keys and finished messages. A conflict while it has

@@ -5,7 +5,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use tollgate::{Instant, StoreErrorKind};
 
-use super::records::{AccountRecord, Inserted, MessageRecord, NotInserted, TenantRecord};
+use super::records::{
+    AccountRecord, Inserted, MessageRecord, NotInserted, ReportSecret, TenantPut,
+};
 use super::transaction::transaction;
 use super::{Moved, Queue, holding, intake, keys, listing, owners};
 use crate::error::MailError;
@@ -17,16 +19,20 @@ use crate::model::{
 const CHUNK: u32 = 1000;
 
 impl Queue {
-    /// Makes or changes a tenant; `true` if it is new.
-    pub(crate) async fn put_tenant(&self, tenant: &TenantRecord) -> Result<bool, MailError> {
-        transaction!(write self, [tenant = tenant.clone()] db => owners::put_tenant(db, &tenant))
+    /// Makes or changes a tenant.
+    pub(crate) async fn put_tenant(
+        &self,
+        tenant: &Tenant,
+        secret: &ReportSecret,
+    ) -> Result<TenantPut, MailError> {
+        transaction!(write self, [tenant = tenant.clone(), secret = secret.clone()] db => owners::put_tenant(db, &tenant, &secret))
     }
 
     pub(crate) async fn tenants(&self) -> Result<Vec<Tenant>, MailError> {
         transaction!(read self, [] db => owners::tenants(db))
     }
 
-    pub(crate) async fn tenant(&self, id: &str) -> Result<Option<TenantRecord>, MailError> {
+    pub(crate) async fn tenant(&self, id: &str) -> Result<Option<Tenant>, MailError> {
         transaction!(read self, [id = id.to_owned()] db => owners::tenant(db, &id))
     }
 

@@ -45,6 +45,7 @@ cases! {
         a_message_for_another_tenants_account_is_not_taken,
         content_comes_back_as_it_was,
         an_account_with_unsent_mail_cannot_be_deleted,
+        a_report_secret_is_made_once_and_replaced_when_given,
         a_setting_stays_what_it_was_first;
     work:
         priority_goes_first_and_order_is_kept_within,

@@ -156,3 +156,22 @@ pub(crate) async fn report_secrets_are_made_once_and_shown_once(stage: Stage) {
         assert_eq!(field(mail.put_tenant(tenant).await.unwrap_err()), "report_url", "{bad}");
     }
 }
+
+pub(crate) async fn of_two_who_make_a_tenant_at_once_one_is_told_its_report_secret(stage: Stage) {
+    for round in 0..5 {
+        let new = NewTenant {
+            report_url: Some("https://example.org/reports".into()),
+            ..new_tenant(&format!("racing{round}"))
+        };
+        let put = |_| {
+            let (mail, new) = (stage.mail.clone(), new.clone());
+            tokio::spawn(async move { mail.put_tenant(new).await.unwrap().report_secret })
+        };
+        let tasks: Vec<_> = (0..8).map(put).collect();
+        let mut told = 0;
+        for task in tasks {
+            told += usize::from(task.await.unwrap().is_some());
+        }
+        assert_eq!(told, 1);
+    }
+}
