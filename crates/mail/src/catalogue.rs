@@ -167,24 +167,17 @@ impl Mail {
         self.inner.queue.key(id).await?.ok_or_else(|| no_key(id))
     }
 
-    pub async fn set_key_enabled(&self, id: &str, enabled: bool) -> Result<(), MailError> {
-        self.change_key(id, Some(enabled), None).await
-    }
-
-    /// In force at the next send; what was counted today stays counted.
-    pub async fn set_key_limit(&self, id: &str, daily_limit: u64) -> Result<(), MailError> {
-        validate::daily_limit(daily_limit)?;
-        self.change_key(id, None, Some(daily_limit)).await
-    }
-
-    async fn change_key(
+    /// Changes what is given, and says how the key is then. In force at the next send; what was
+    /// counted today stays counted.
+    pub async fn change_key(
         &self,
         id: &str,
         enabled: Option<bool>,
         daily_limit: Option<u64>,
-    ) -> Result<(), MailError> {
+    ) -> Result<ApiKey, MailError> {
+        daily_limit.map_or(Ok(()), validate::daily_limit)?;
         let changed = self.inner.queue.change_key(id, enabled, daily_limit).await?;
-        if changed { Ok(()) } else { Err(no_key(id)) }
+        changed.ok_or_else(|| no_key(id))
     }
 
     pub async fn delete_key(&self, id: &str) -> Result<(), MailError> {

@@ -101,13 +101,13 @@ impl Queue {
         transaction!(read self, [hash = hash.to_vec()] db => keys::key_of_hash(db, &hash))
     }
 
-    /// `false`: there is none.
+    /// The key as it is then. `None`: there is none.
     pub(crate) async fn change_key(
         &self,
         id: &str,
         enabled: Option<bool>,
         daily_limit: Option<u64>,
-    ) -> Result<bool, MailError> {
+    ) -> Result<Option<ApiKey>, MailError> {
         transaction!(write self, [id = id.to_owned()] db => keys::change_key(db, &id, enabled, daily_limit))
     }
 

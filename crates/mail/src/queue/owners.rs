@@ -1,4 +1,4 @@
-//! Tenants, accounts, API keys and settings, as rows.
+//! Tenants and accounts, as rows.
 
 use tollgate::Instant;
 
@@ -171,15 +171,24 @@ pub(super) async fn put_account(
     Ok(created)
 }
 
+/// What is read of an account, of those that the rest of the statement names.
+macro_rules! accounts {
+    ($rest:literal) => {
+        concat!(
+            "select tenant_id, id, host, port, username, password, from_address, tls, root_cert, \
+             allow_plaintext_auth, limit_per_minute, limit_per_hour, limit_per_day, \
+             limit_behavior, limit_unit, priority0_share, concurrency, resume_at, \
+             resume_ordinary_at, version, created_at, updated_at from mail_account ",
+            $rest
+        )
+    };
+}
+
 pub(super) async fn account(
     db: &Db<'_>,
     key: &AccountKey,
 ) -> Result<Option<AccountRecord>, MailError> {
-    let sql = "select tenant_id, id, host, port, username, password, from_address, tls, \
-         root_cert, allow_plaintext_auth, limit_per_minute, limit_per_hour, limit_per_day, \
-         limit_behavior, limit_unit, priority0_share, concurrency, resume_at, \
-         resume_ordinary_at, version, created_at, updated_at \
-         from mail_account where tenant_id = ?1 and id = ?2";
+    let sql = accounts!("where tenant_id = ?1 and id = ?2");
     let row = db.row(sql, values![&key.tenant_id, &key.account_id]).await?;
     Ok(row.as_ref().map(account_of))
 }
@@ -188,11 +197,7 @@ pub(super) async fn accounts(
     db: &Db<'_>,
     tenant_id: Option<&str>,
 ) -> Result<Vec<AccountRecord>, MailError> {
-    let sql = "select tenant_id, id, host, port, username, password, from_address, tls, \
-         root_cert, allow_plaintext_auth, limit_per_minute, limit_per_hour, limit_per_day, \
-         limit_behavior, limit_unit, priority0_share, concurrency, resume_at, \
-         resume_ordinary_at, version, created_at, updated_at \
-         from mail_account where (?1 is null or tenant_id = ?1) order by tenant_id, id";
+    let sql = accounts!("where (?1 is null or tenant_id = ?1) order by tenant_id, id");
     Ok(db.rows(sql, values![tenant_id]).await?.iter().map(account_of).collect())
 }
 

@@ -131,7 +131,7 @@ pub(crate) async fn what_does_not_exist_is_not_found(stage: Stage) {
         mail.accounts(Some("nobody")).await.map(drop),
         mail.create_key(key.clone()).await.map(drop),
         mail.delete_key("nobody").await,
-        mail.set_key_enabled("nobody", true).await,
+        mail.change_key("nobody", Some(true), None).await.map(drop),
         mail.message("acme", "nobody").await.map(drop),
         mail.suspend("nobody", None).await.map(drop),
     ] {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use crate::stage::{Stage, new_account, new_message, new_tenant, request};
 use testkit::servers::Postgres;
 use tollgate::{Clock, Instant, Span};
-use tollgate_mail::{Refused, Selection, SendError, Sent};
+use tollgate_mail::{MailError, Refused, Selection, SendError, Sent};
 
 pub(crate) async fn exactly_the_limit_passes_and_one_more_does_not(stage: Stage) {
     let key = stage.key(100).await;
@@ -74,11 +74,11 @@ pub(crate) async fn wrong_and_disabled_keys_are_told_apart(stage: Stage) {
     assert!(!format!("{key:?}").contains(&secret[4..]), "the secret is not kept");
     let wrong = stage.mail.send("tgk_wrong", request(1), None).await;
     assert!(matches!(wrong, Err(SendError::UnknownKey)), "{wrong:?}");
-    stage.mail.set_key_enabled(&key.id, false).await.unwrap();
+    stage.mail.change_key(&key.id, Some(false), None).await.unwrap();
     let disabled = stage.mail.send(&secret, request(1), None).await;
     assert!(matches!(disabled, Err(SendError::DisabledKey)), "{disabled:?}");
     assert!(matches!(stage.mail.usage(&secret).await, Err(SendError::DisabledKey)));
-    stage.mail.set_key_enabled(&key.id, true).await.unwrap();
+    stage.mail.change_key(&key.id, Some(true), None).await.unwrap();
     stage.mail.send(&secret, request(1), None).await.unwrap();
     stage.mail.delete_key(&key.id).await.unwrap();
     let gone = stage.mail.send(&secret, request(1), None).await;
@@ -114,11 +114,18 @@ pub(crate) async fn usage_adds_nothing_and_reads_above_a_lowered_limit(stage: St
         assert_eq!((usage.emails_sent_today, usage.emails_remaining), (7, 3));
     }
     let id = stage.mail.usage(&secret).await.unwrap().api_key_id;
-    stage.mail.set_key_limit(&id, 5).await.unwrap();
+    stage.mail.change_key(&id, None, Some(5)).await.unwrap();
     let usage = stage.mail.usage(&secret).await.unwrap();
     assert_eq!(usage.daily_limit, 5);
     assert_eq!((usage.emails_sent_today, usage.emails_remaining), (7, 0));
-    stage.mail.set_key_limit(&id, 8).await.unwrap();
+    // Both at once, or neither.
+    let bad = stage.mail.change_key(&id, Some(false), Some(u64::MAX)).await;
+    assert!(matches!(&bad, Err(MailError::Invalid(it)) if it.field == "daily_limit"), "{bad:?}");
+    assert_eq!(stage.mail.usage(&secret).await.unwrap().daily_limit, 5);
+    let off = stage.mail.change_key(&id, Some(false), Some(8)).await.unwrap();
+    assert_eq!((off.enabled, off.daily_limit), (false, 8));
+    let on = stage.mail.change_key(&id, Some(true), None).await.unwrap();
+    assert_eq!((on.enabled, on.daily_limit), (true, 8));
     assert_eq!(stage.mail.send(&secret, request(1), None).await.unwrap().remaining, 0);
 }
 
