@@ -115,13 +115,14 @@ async fn a_permanent_refusal_is_final_and_gives_the_keys_quota_back() {
         from: Some("shop@example.org".into()),
         ..SendRequest::default()
     };
-    let sent = stage.mail.send(&secret, request("code-550-0"), None).await.unwrap();
+    let key = stage.mail.usable_key(&secret).await.unwrap();
+    let sent = stage.mail.send(key.clone(), request("code-550-0"), None).await.unwrap();
     let row = stage.until_status(&sent.id, Status::Error).await;
     assert_eq!(row.attempts, 1);
     assert!(row.last_error.unwrap().contains("550"));
     until("the quota", async || stage.mail.usage(&secret).await.unwrap().emails_sent_today == 0)
         .await;
-    let sent = stage.mail.send(&secret, request("ada"), None).await.unwrap();
+    let sent = stage.mail.send(key, request("ada"), None).await.unwrap();
     stage.until_status(&sent.id, Status::Sent).await;
     assert_eq!(stage.mail.usage(&secret).await.unwrap().emails_sent_today, 2);
     assert!(stage.sink.messages().iter().all(|message| message["recipients"][0] != "code-550-0"));

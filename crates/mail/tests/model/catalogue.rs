@@ -1,7 +1,9 @@
 //! Tenants, accounts and keys.
 
 use crate::stage::{Stage, new_account, new_message, new_tenant};
-use tollgate_mail::{AccountKey, MailError, NewApiKey, NewTenant, Secret, Selection, Tls};
+use tollgate_mail::{
+    AccountKey, MailError, NewApiKey, NewTenant, Secret, Selection, SendError, Tls,
+};
 
 fn field(error: MailError) -> String {
     match error {
@@ -108,7 +110,7 @@ pub(crate) async fn a_tenant_is_deleted_with_all_that_is_its_own(stage: Stage) {
     mail.delete_tenant("acme").await.unwrap();
     assert_eq!(mail.tenants().await.unwrap(), []);
     assert_eq!(mail.accounts(None).await.unwrap(), []);
-    assert_eq!(mail.find_key(&key).await.unwrap(), None);
+    assert!(matches!(mail.usable_key(&key).await, Err(SendError::UnknownKey)));
     assert_eq!(mail.bearer(&token).await.unwrap(), None);
     assert_eq!(mail.counts().await.unwrap(), []);
 }

@@ -5,7 +5,7 @@ use testkit::servers::Postgres;
 use tollgate::Tollgate;
 use tollgate_mail::{
     AccountKey, Content, KeySource, Mail, MailSettings, NewAccount, NewApiKey, NewMessage,
-    NewTenant, Secret, SendRequest,
+    NewTenant, Secret, SendError, SendRequest, Sent,
 };
 
 pub(crate) struct Stage {
@@ -64,6 +64,16 @@ pub(crate) fn request(recipients: usize) -> SendRequest {
     }
 }
 
+/// Looks the key up and sends with it.
+pub(crate) async fn send(
+    mail: &Mail,
+    secret: &str,
+    request: SendRequest,
+    once: Option<&str>,
+) -> Result<Sent, SendError> {
+    mail.send(mail.usable_key(secret).await?, request, once).await
+}
+
 impl Stage {
     pub(crate) async fn memory() -> Self {
         Self::on("memory:", ManualClock::start(), None).await
@@ -104,6 +114,15 @@ impl Stage {
             timezone: timezone.into(),
         };
         self.mail.create_key(new).await.unwrap().1
+    }
+
+    pub(crate) async fn send(
+        &self,
+        secret: &str,
+        request: SendRequest,
+        once: Option<&str>,
+    ) -> Result<Sent, SendError> {
+        send(&self.mail, secret, request, once).await
     }
 
     pub(crate) async fn used(&self, key: &str) -> u64 {
