@@ -41,6 +41,7 @@ cases! {
     intake:
         the_same_id_again_is_not_queued_twice,
         an_id_with_another_content_is_taken,
+        a_batch_that_is_tried_again_is_told_apart_message_by_message,
         ids_of_two_tenants_do_not_meet,
         a_message_for_another_tenants_account_is_not_taken,
         content_comes_back_as_it_was,

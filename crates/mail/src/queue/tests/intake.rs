@@ -4,7 +4,7 @@ use super::stage::{NOW, Stage, TENANT, ids, main_account, message};
 use crate::error::MailError;
 use crate::model::AccountKey;
 use crate::queue::records::TenantPut;
-use crate::queue::{Inserted, ReportSecret};
+use crate::queue::{Inserted, MessageRecord, ReportSecret};
 
 pub(super) async fn the_same_id_again_is_not_queued_twice(stage: Stage) {
     stage.add_ids(&["a", "b"]).await;
@@ -19,6 +19,17 @@ pub(super) async fn an_id_with_another_content_is_taken(stage: Stage) {
     other.digest = b"other".to_vec();
     assert_eq!(stage.queue.insert(vec![other], NOW).await.unwrap(), [Inserted::IdTaken]);
     assert_eq!(stage.counts(NOW).await.pending, 1);
+}
+
+pub(super) async fn a_batch_that_is_tried_again_is_told_apart_message_by_message(stage: Stage) {
+    stage.add_ids(&["a", "c", "d"]).await;
+    let other = MessageRecord { digest: b"other".to_vec(), ..message("c") };
+    let strange = MessageRecord { account: AccountKey::new(TENANT, "no such"), ..message("d") };
+    let batch = vec![message("a"), message("b"), other, strange, message("d"), message("b")];
+    let again = stage.queue.insert(batch, NOW).await.unwrap();
+    use Inserted::{Again, IdTaken, New, NoAccount};
+    assert_eq!(again, [Again, New, IdTaken, NoAccount, Again, Again]);
+    assert_eq!(ids(&stage.claim_at(NOW, 10).await), ["a", "c", "d", "b"]);
 }
 
 pub(super) async fn ids_of_two_tenants_do_not_meet(stage: Stage) {
