@@ -1,5 +1,6 @@
 //! Tenants, SMTP accounts and API keys: made, changed, listed, deleted.
 
+use crate::chunks::in_chunks;
 use crate::error::MailError;
 use crate::mail::Mail;
 use crate::model::{
@@ -9,9 +10,6 @@ use crate::queue::{AccountRecord, ReportSecret};
 use crate::secrets::{self, KEY_PREFIX, TOKEN_PREFIX};
 use crate::settings::Secret;
 use crate::validate;
-
-/// Messages of a tenant removed per transaction when it is deleted.
-const CHUNK: u32 = 1000;
 
 impl Mail {
     /// Makes a tenant, or changes its name and where its reports go.
@@ -67,7 +65,8 @@ impl Mail {
         if unsent > 0 {
             return Err(has_unsent(&format!("tenant {id:?}"), unsent));
         }
-        while queue.cleanup(Some(id), tollgate::Instant::MAX, self.now(), CHUNK).await? > 0 {}
+        let all = tollgate::Instant::MAX;
+        in_chunks(|limit| queue.cleanup(Some(id), all, self.now(), limit)).await?;
         queue.delete_tenant(id).await
     }
 

@@ -7,6 +7,7 @@
 //! which are POSTed from here, and the rate limit headers of a send, which its retries repeat.
 
 mod catalogue;
+mod chunks;
 mod commands;
 mod dispatcher;
 mod error;

@@ -10,13 +10,11 @@ use super::records::{
 };
 use super::transaction::transaction;
 use super::{Moved, Queue, holding, intake, keys, listing, owners};
+use crate::chunks::in_chunks;
 use crate::error::MailError;
 use crate::model::{
     AccountKey, ApiKey, Attempt, Counts, MessageQuery, MessageRow, Selection, Tenant,
 };
-
-/// Messages that one transaction of a long command moves.
-const CHUNK: u32 = 1000;
 
 impl Queue {
     /// Makes or changes a tenant.
@@ -156,19 +154,15 @@ impl Queue {
     /// Makes deferred messages due and forgets pauses of the accounts, so that all are tried now
     /// (limits still hold). Which accounts have mail now.
     pub(crate) async fn run_now(&self, selection: &Selection) -> Result<Moved, MailError> {
-        let mut moved = Moved::default();
-        loop {
-            let chunk = transaction!(write self, [selection = selection.clone()]
-                db => holding::advance(db, &selection, CHUNK))?;
-            moved.messages += chunk.messages;
-            if chunk.messages < CHUNK as usize {
-                break;
-            }
-        }
-        let selection = selection.clone();
-        moved.accounts = transaction!(write self, [] db => holding::resume_accounts(
-            db, &selection.tenant_id, selection.account_id.as_deref()))?;
-        Ok(moved)
+        let advance = |limit| async move {
+            transaction!(write self, [selection = selection.clone()]
+                db => holding::advance(db, &selection, limit))
+        };
+        let messages = in_chunks(advance).await?;
+        let accounts = transaction!(write self, [selection = selection.clone()]
+            db => holding::resume_accounts(
+                db, &selection.tenant_id, selection.account_id.as_deref()))?;
+        Ok(Moved { accounts, messages })
     }
 
     /// Holds a tenant, or one batch of it, also what is added to it later.
@@ -184,15 +178,12 @@ impl Queue {
         };
         transaction!(write self, [tenant_id = tenant_id.clone(), batch = batch.clone()]
             db => holding::set_batch_suspended(db, &tenant_id, &batch, true))?;
-        let mut held = 0;
-        loop {
-            let chunk = transaction!(write self, [tenant_id = tenant_id.clone(), batch = batch.clone()]
-                db => holding::hold_batch(db, &tenant_id, &batch, CHUNK))?;
-            held += chunk;
-            if chunk < u64::from(CHUNK) {
-                return Ok(held);
-            }
-        }
+        let (tenant_id, batch) = (&tenant_id, &batch);
+        let hold = |limit| async move {
+            transaction!(write self, [tenant_id = tenant_id.clone(), batch = batch.clone()]
+                db => holding::hold_batch(db, &tenant_id, &batch, limit))
+        };
+        in_chunks(hold).await
     }
 
     /// Lets go what [`Queue::suspend`] holds.
@@ -209,15 +200,12 @@ impl Queue {
         };
         transaction!(write self, [tenant_id = tenant_id.clone(), batch = batch.clone()]
             db => holding::set_batch_suspended(db, &tenant_id, &batch, false))?;
-        let mut gone = 0;
-        loop {
-            let chunk = transaction!(write self, [tenant_id = tenant_id.clone(), batch = batch.clone()]
-                db => holding::let_batch_go(db, &tenant_id, &batch, now, CHUNK))?;
-            gone += chunk;
-            if chunk < u64::from(CHUNK) {
-                return Ok(gone);
-            }
-        }
+        let (tenant_id, batch) = (&tenant_id, &batch);
+        let let_go = |limit| async move {
+            transaction!(write self, [tenant_id = tenant_id.clone(), batch = batch.clone()]
+                db => holding::let_batch_go(db, &tenant_id, &batch, now, limit))
+        };
+        in_chunks(let_go).await
     }
 
     /// Removes up to `limit` messages with all that belongs to them, but those being sent now.

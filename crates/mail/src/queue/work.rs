@@ -233,7 +233,7 @@ pub(super) async fn recover_expired(
         .await?;
     }
     tally.write(db).await?;
-    Ok(Moved { accounts: tally.accounts(), messages: expired.len() })
+    Ok(Moved { accounts: tally.accounts(), messages: expired.len() as u64 })
 }
 
 pub(super) async fn promote_due(db: &Db<'_>, now: Instant, limit: u32) -> Result<Moved, MailError> {
@@ -253,5 +253,5 @@ pub(super) async fn promote_due(db: &Db<'_>, now: Instant, limit: u32) -> Result
         tally.moved(&account, State::Deferred, State::Waiting);
     }
     tally.write(db).await?;
-    Ok(Moved { accounts: tally.accounts(), messages: rows.len() })
+    Ok(Moved { accounts: tally.accounts(), messages: rows.len() as u64 })
 }
