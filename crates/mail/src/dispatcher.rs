@@ -5,6 +5,7 @@
 //! what falls due. What is counted is the gate's, what is kept is the queue's: many instances can
 //! do all this on one database.
 
+mod aftermath;
 mod delays;
 mod ring;
 mod scout;
