@@ -1,38 +1,34 @@
 //! Tenants, SMTP accounts and API keys: made, changed, listed, deleted.
 
+use crate::chunks::in_chunks;
 use crate::error::MailError;
 use crate::mail::Mail;
 use crate::model::{
     Account, AccountKey, ApiKey, NewAccount, NewApiKey, NewTenant, Tenant, TenantSaved,
 };
-use crate::queue::{AccountRecord, TenantRecord};
+use crate::queue::{AccountRecord, ReportSecret};
 use crate::secrets::{self, KEY_PREFIX, TOKEN_PREFIX};
 use crate::settings::Secret;
 use crate::validate;
-
-/// Messages of a tenant removed per transaction when it is deleted.
-const CHUNK: u32 = 1000;
 
 impl Mail {
     /// Makes a tenant, or changes its name and where its reports go.
     pub async fn put_tenant(&self, new: NewTenant) -> Result<TenantSaved, MailError> {
         validate::tenant(&new)?;
         let inner = &self.inner;
-        let before = inner.queue.tenant(&new.id).await?;
-        let kept = before.as_ref().and_then(|before| before.report_secret_sealed.clone());
-        let mut made = None;
         if new.report_url.is_some() || new.report_secret.is_some() {
             inner.vault.ready(&inner.queue).await?;
         }
-        let sealed = match (&new.report_url, new.report_secret, kept) {
-            (_, Some(given), _) => Some(inner.vault.seal_report_secret(&new.id, given.reveal())?),
-            (Some(_), None, None) => {
-                let secret = secrets::generate("tgr_")?;
-                let sealed = inner.vault.seal_report_secret(&new.id, &secret)?;
-                made = Some(Secret::new(secret));
-                Some(sealed)
+        let mut made = None;
+        let secret = match (&new.report_url, new.report_secret) {
+            (_, Some(given)) => {
+                ReportSecret::Given(inner.vault.seal_report_secret(&new.id, given.reveal())?)
             }
-            (_, None, kept) => kept,
+            (Some(_), None) => {
+                let secret = made.insert(Secret::new(secrets::generate("tgr_")?));
+                ReportSecret::Made(inner.vault.seal_report_secret(&new.id, secret.reveal())?)
+            }
+            (None, None) => ReportSecret::Kept,
         };
         let tenant = Tenant {
             id: new.id,
@@ -42,9 +38,11 @@ impl Mail {
             has_token: false,
             created_at: self.now(),
         };
-        let record = TenantRecord { tenant, report_secret_sealed: sealed };
-        let created = inner.queue.put_tenant(&record).await?;
-        Ok(TenantSaved { created, report_secret: made })
+        let put = inner.queue.put_tenant(&tenant, &secret).await?;
+        // If it has one already, also since a moment ago, that one stays.
+        let is_ours = |sealed| secret == ReportSecret::Made(sealed);
+        let report_secret = made.filter(|_| put.report_secret_sealed.is_some_and(is_ours));
+        Ok(TenantSaved { created: put.created, report_secret })
     }
 
     pub async fn tenants(&self) -> Result<Vec<Tenant>, MailError> {
@@ -53,7 +51,7 @@ impl Mail {
 
     pub async fn tenant(&self, id: &str) -> Result<Tenant, MailError> {
         let found = self.inner.queue.tenant(id).await?;
-        found.map(|record| record.tenant).ok_or_else(|| no_tenant(id))
+        found.ok_or_else(|| no_tenant(id))
     }
 
     /// Deletes a tenant with its accounts, keys and finished messages. A conflict while it has
@@ -67,7 +65,8 @@ impl Mail {
         if unsent > 0 {
             return Err(has_unsent(&format!("tenant {id:?}"), unsent));
         }
-        while queue.cleanup(Some(id), tollgate::Instant::MAX, self.now(), CHUNK).await? > 0 {}
+        let all = tollgate::Instant::MAX;
+        in_chunks(|limit| queue.cleanup(Some(id), all, self.now(), limit)).await?;
         queue.delete_tenant(id).await
     }
 
@@ -167,24 +166,17 @@ impl Mail {
         self.inner.queue.key(id).await?.ok_or_else(|| no_key(id))
     }
 
-    pub async fn set_key_enabled(&self, id: &str, enabled: bool) -> Result<(), MailError> {
-        self.change_key(id, Some(enabled), None).await
-    }
-
-    /// In force at the next send; what was counted today stays counted.
-    pub async fn set_key_limit(&self, id: &str, daily_limit: u64) -> Result<(), MailError> {
-        validate::daily_limit(daily_limit)?;
-        self.change_key(id, None, Some(daily_limit)).await
-    }
-
-    async fn change_key(
+    /// Changes what is given, and says how the key is then. In force at the next send; what was
+    /// counted today stays counted.
+    pub async fn change_key(
         &self,
         id: &str,
         enabled: Option<bool>,
         daily_limit: Option<u64>,
-    ) -> Result<(), MailError> {
+    ) -> Result<ApiKey, MailError> {
+        daily_limit.map_or(Ok(()), validate::daily_limit)?;
         let changed = self.inner.queue.change_key(id, enabled, daily_limit).await?;
-        if changed { Ok(()) } else { Err(no_key(id)) }
+        changed.ok_or_else(|| no_key(id))
     }
 
     pub async fn delete_key(&self, id: &str) -> Result<(), MailError> {

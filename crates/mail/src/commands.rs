@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use tollgate::Instant;
 
+use crate::chunks::in_chunks;
 use crate::error::MailError;
 use crate::mail::Mail;
 use crate::model::{
@@ -13,9 +14,6 @@ use crate::model::{
 };
 use crate::queue::Inserted;
 use crate::validate;
-
-/// Messages removed per transaction, so that nobody waits long behind one.
-const CHUNK: u32 = 1000;
 
 impl Mail {
     /// Queues messages. Each is judged by itself; those taken are durable when this answers.
@@ -70,7 +68,7 @@ impl Mail {
         self.known_tenant(&selection.tenant_id).await?;
         let moved = self.inner.queue.run_now(selection).await?;
         self.inner.nudges.nudge(moved.accounts);
-        Ok(moved.messages as u64)
+        Ok(moved.messages)
     }
 
     /// Holds a tenant's messages, or those of one batch, also those that are added later. How many
@@ -96,20 +94,24 @@ impl Mail {
         Ok(activated)
     }
 
-    /// Deletes messages, but those being sent at this moment. Quota of unsent ones is given back.
-    /// How many.
+    /// Deletes messages, but those being sent at this moment. Quota of unsent ones is given back,
+    /// later if it cannot be now. How many.
     pub async fn delete_messages(&self, selection: &Selection) -> Result<u64, MailError> {
         self.known_tenant(&selection.tenant_id).await?;
-        let mut deleted = 0;
+        let queue = &self.inner.queue;
+        let delete = |limit| queue.delete_messages(selection, self.now(), limit);
+        let deleted = in_chunks(delete).await?;
         loop {
-            let chunk = self.inner.queue.delete_messages(selection, self.now(), CHUNK).await?;
-            deleted += chunk;
-            if chunk < u64::from(CHUNK) {
-                break;
+            match self.inner.settle_refunds().await {
+                Ok(0) => return Ok(deleted),
+                Ok(_) => {}
+                // They are gone all the same, and what is owed is noted.
+                Err(error) => {
+                    tracing::warn!(%error, "quota of deleted messages is given back later");
+                    return Ok(deleted);
+                }
             }
         }
-        while self.inner.settle_refunds().await? > 0 {}
-        Ok(deleted)
     }
 
     /// Removes messages that were sent, or failed, longer ago than this. Of one tenant or of all.
@@ -125,14 +127,7 @@ impl Mail {
         let micros = i64::try_from(older_than.as_micros()).unwrap_or(i64::MAX);
         let now = self.now();
         let before = Instant::from_micros(now.as_micros().saturating_sub(micros));
-        let mut removed = 0;
-        loop {
-            let chunk = self.inner.queue.cleanup(tenant_id, before, now, CHUNK).await?;
-            removed += chunk;
-            if chunk < u64::from(CHUNK) {
-                return Ok(removed);
-            }
-        }
+        in_chunks(|limit| self.inner.queue.cleanup(tenant_id, before, now, limit)).await
     }
 
     /// A page of messages in the order they came, and the cursor of the next, if there may be one.

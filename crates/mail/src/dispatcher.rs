@@ -5,11 +5,13 @@
 //! what falls due. What is counted is the gate's, what is kept is the queue's: many instances can
 //! do all this on one database.
 
+mod aftermath;
 mod delays;
 mod ring;
 mod scout;
 mod sender;
 mod turn;
+mod under_way;
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -29,6 +31,7 @@ use ring::Ring;
 use scout::{Alarms, Scout};
 use sender::Sender;
 use turn::{Context, Turn};
+use under_way::UnderWay;
 
 /// A connection that carried nothing for so long is closed.
 const IDLE_LIMIT: Duration = Duration::from_secs(90);
@@ -57,11 +60,17 @@ impl Mail {
         let (stop, stopped) = watch::channel(false);
         let reported = Arc::new(Notify::new());
         let alarms = Arc::new(Alarms::default());
+        let under_way = Arc::new(UnderWay::default());
         let inner = &self.inner;
-        let scout = Scout { inner: inner.clone(), alarms: alarms.clone(), stop: stopped.clone() };
+        let scout = Scout {
+            inner: inner.clone(),
+            alarms: alarms.clone(),
+            under_way: under_way.clone(),
+            stop: stopped.clone(),
+        };
         let reporter =
             Reporter { inner: inner.clone(), reported: reported.clone(), stop: stopped.clone() };
-        let dispatcher = run(inner.clone(), alarms, reported, stopped);
+        let dispatcher = run(inner.clone(), alarms, under_way, reported, stopped);
         let tasks =
             vec![tokio::spawn(scout.run()), tokio::spawn(reporter.run()), tokio::spawn(dispatcher)];
         Running { stop, tasks }
@@ -83,6 +92,7 @@ impl Running {
 async fn run(
     inner: Arc<Inner>,
     alarms: Arc<Alarms>,
+    under_way: Arc<UnderWay>,
     reported: Arc<Notify>,
     mut stop: watch::Receiver<bool>,
 ) {
@@ -93,6 +103,7 @@ async fn run(
     let context = Arc::new(Context {
         inner: inner.clone(),
         alarms,
+        under_way,
         reported,
         salt,
         silent_since: Mutex::default(),

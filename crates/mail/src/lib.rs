@@ -3,9 +3,11 @@
 //! An HTTP gateway in front of SMTP: each API key has a daily quota that refuses, each SMTP account
 //! is paced by the minute, hour and day, and what does not fit now is deferred. All counting is
 //! [`tollgate`]'s, through its public interface; storage of everything else is this crate's own.
-//! What a request looks like on the wire is not known here: that is the server's.
+//! What requests and answers look like on the wire is the server's; but for the delivery reports,
+//! which are POSTed from here, and the rate limit headers of a send, which its retries repeat.
 
 mod catalogue;
+mod chunks;
 mod commands;
 mod dispatcher;
 mod error;

@@ -39,7 +39,8 @@ pub(crate) use claims::{
 };
 pub(crate) use postgres::Postgres;
 pub(crate) use records::{
-    AccountRecord, Inserted, MessageRecord, ReportClaim, TenantRecord, derived_id, encode_content,
+    AccountRecord, Inserted, MessageRecord, NotInserted, ReportClaim, ReportSecret, derived_id,
+    encode_content,
 };
 pub(crate) use sqlite::Sqlite;
 
@@ -76,7 +77,7 @@ impl Queue {
     }
 
     /// The next instant after which there may be something to do: a deferred message falls due, a
-    /// paused account with mail resumes, a lease ends. Possibly in the past.
+    /// paused account with mail resumes, a lease ends. What is due already is possibly in the past.
     pub(crate) async fn next_due(&self, now: Instant) -> Result<Option<Instant>, MailError> {
         transaction!(read self, [] db => work::next_due(db, now))
     }
@@ -124,13 +125,17 @@ impl Queue {
     }
 
     /// Puts up to `limit` messages whose lease has ended back in their places, each with an
-    /// `unknown` attempt in `send_log`.
+    /// `unknown` attempt in `send_log`. But those that this instance has under way: its leases end
+    /// early when the clock is set ahead.
     pub(crate) async fn recover_expired(
         &self,
         now: Instant,
+        instance: &str,
+        under_way: &[i64],
         limit: u32,
     ) -> Result<Moved, MailError> {
-        transaction!(write self, [] db => work::recover_expired(db, now, limit))
+        transaction!(write self, [instance = instance.to_owned(), under_way = under_way.to_vec()]
+            db => work::recover_expired(db, now, &instance, &under_way, limit))
     }
 
     /// Puts up to `limit` deferred messages that are due among the waiting.
@@ -176,17 +181,19 @@ impl Queue {
             db => reports::claim(db, Lease { instance: &instance, now, until }, limit))
     }
 
-    /// The tenant took them: removed, the lease ended, failures forgotten.
+    /// The tenant took them: removed, the lease ended, failures forgotten. Who was not reported to
+    /// for longer comes first now.
     pub(crate) async fn reports_done(
         &self,
         tenant_id: &str,
         instance: &str,
         reports: &[Report],
+        now: Instant,
     ) -> Result<(), MailError> {
         let seqs: Vec<i64> = reports.iter().map(|report| report.seq).collect();
         transaction!(write self,
             [tenant_id = tenant_id.to_owned(), instance = instance.to_owned()]
-            db => reports::done(db, &tenant_id, &instance, &seqs))
+            db => reports::done(db, &tenant_id, &instance, &seqs, now))
     }
 
     /// The tenant did not take them: the lease ended, a failure counted, again at `retry_at`.

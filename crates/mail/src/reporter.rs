@@ -93,7 +93,8 @@ async fn send(inner: Arc<Inner>, batch: ReportBatch) {
     let noted = match taken {
         Ok(()) => {
             tracing::info!(tenant_id, reports = batch.reports.len(), "reported");
-            inner.queue.reports_done(tenant_id, &inner.instance, &batch.reports).await
+            let now = inner.gate.now();
+            inner.queue.reports_done(tenant_id, &inner.instance, &batch.reports, now).await
         }
         Err(reason) => {
             let failures = batch.failures.saturating_add(1);

@@ -193,13 +193,15 @@ fn find_key(
     source: &KeySource,
 ) -> Result<(Option<Key>, Option<PathBuf>), MailError> {
     let file = match source {
-        KeySource::Given(text) => return Ok((Some(parse_key(text.reveal())?), None)),
+        KeySource::Given(text) => {
+            return Ok((Some(parse_key(text.reveal(), KEY_VARIABLE)?), None));
+        }
         KeySource::File(path) => path.clone(),
         KeySource::Standard => {
             if let Ok(text) = std::env::var(KEY_VARIABLE)
                 && !text.is_empty()
             {
-                return Ok((Some(parse_key(&text)?), None));
+                return Ok((Some(parse_key(&text, KEY_VARIABLE)?), None));
             }
             if store_url == "memory:" {
                 return Ok((Some(random_bytes()?), None));
@@ -210,11 +212,12 @@ fn find_key(
             }
         }
     };
-    match std::fs::read_to_string(&file) {
-        Ok(text) => Ok((Some(parse_key(text.trim())?), Some(file))),
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok((None, Some(file))),
-        Err(error) => Err(unreadable(&file, &error)),
-    }
+    // What cannot be looked at is not known to be missing.
+    let key = match file.try_exists() {
+        Ok(false) => None,
+        Ok(true) | Err(_) => Some(read_key_file(&file)?),
+    };
+    Ok((key, Some(file)))
 }
 
 /// `tollgate.db` → `tollgate-mail.key`.
@@ -223,7 +226,8 @@ pub(crate) fn beside(store: &Path, suffix: &str, extension: &str) -> PathBuf {
     store.with_file_name(format!("{stem}{suffix}.{extension}"))
 }
 
-fn parse_key(text: &str) -> Result<Key, MailError> {
+/// `source` is named if it is none.
+fn parse_key(text: &str, source: &str) -> Result<Key, MailError> {
     if text.len() == 64 && text.bytes().all(|byte| byte.is_ascii_hexdigit()) {
         let mut key = Key::default();
         for (byte, pair) in key.iter_mut().zip(text.as_bytes().chunks(2)) {
@@ -239,33 +243,53 @@ fn parse_key(text: &str) -> Result<Key, MailError> {
     }
     if text.chars().count() < MIN_PASSPHRASE_CHARS {
         return Err(MailError::Key(format!(
-            "{KEY_VARIABLE} is too short: give 32 bytes as hex or base64, or a passphrase of at \
+            "{source} is too short: give 32 bytes as hex or base64, or a passphrase of at \
              least {MIN_PASSPHRASE_CHARS} characters"
         )));
     }
     Ok(Sha256::digest([b"tollgate mail key\0", text.as_bytes()].concat()).into())
 }
 
-/// Readable by its owner only. If somebody else was first, theirs is the key.
+/// Readable by its owner only, and whole from the first moment on. If somebody else was first,
+/// theirs is the key.
 fn make_key_file(path: &Path) -> Result<Key, MailError> {
-    use std::io::Write;
     let key: Key = random_bytes()?;
+    let mut name = path.file_name().unwrap_or_default().to_owned();
+    name.push(format!(".{}", random_id()?));
+    let draft = path.with_file_name(name);
+    let made = write_private(&draft, &hex(&key)).and_then(|()| std::fs::hard_link(&draft, path));
+    // It has its name, or is of no use.
+    let _ = std::fs::remove_file(&draft);
+    match made.and_then(|()| sync_folder(path)) {
+        Ok(()) => Ok(key),
+        Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => read_key_file(path),
+        Err(error) => Err(unreadable(path, &error)),
+    }
+}
+
+fn write_private(path: &Path, line: &str) -> std::io::Result<()> {
+    use std::io::Write;
     let mut options = std::fs::OpenOptions::new();
     options.write(true).create_new(true);
     #[cfg(unix)]
     std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
-    let written = options.open(path).and_then(|mut file| {
-        writeln!(file, "{}", hex(&key))?;
-        file.sync_all()
-    });
-    match written {
-        Ok(()) => Ok(key),
-        Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {
-            let text = std::fs::read_to_string(path).map_err(|error| unreadable(path, &error))?;
-            parse_key(text.trim())
-        }
-        Err(error) => Err(unreadable(path, &error)),
+    let mut file = options.open(path)?;
+    writeln!(file, "{line}")?;
+    file.sync_all()
+}
+
+/// The name must survive a power failure too, before anything is sealed with the key.
+fn sync_folder(path: &Path) -> std::io::Result<()> {
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
+    if cfg!(unix) {
+        std::fs::File::open(folder.unwrap_or(Path::new(".")))?.sync_all()?;
     }
+    Ok(())
+}
+
+fn read_key_file(path: &Path) -> Result<Key, MailError> {
+    let text = std::fs::read_to_string(path).map_err(|error| unreadable(path, &error))?;
+    parse_key(text.trim(), &format!("the mail key file {}", path.display()))
 }
 
 fn unreadable(path: &Path, error: &std::io::Error) -> MailError {
@@ -300,4 +324,26 @@ pub(crate) fn generate(prefix: &str) -> Result<String, MailError> {
 /// and looking one up by it tells nothing by the time it takes.
 pub(crate) fn hash(secret: &str) -> Vec<u8> {
     Sha256::digest(secret.as_bytes()).to_vec()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn all_who_make_a_key_file_at_once_have_the_same_key() {
+        let folder = tempfile::tempdir().unwrap();
+        for round in 0..50 {
+            let path = folder.path().join(format!("{round}.key"));
+            let keys: Vec<Key> = std::thread::scope(|scope| {
+                let makers: Vec<_> =
+                    (0..4).map(|_| scope.spawn(|| make_key_file(&path).unwrap())).collect();
+                makers.into_iter().map(|maker| maker.join().unwrap()).collect()
+            });
+            assert!(keys.iter().all(|key| *key == keys[0]));
+            let kept = std::fs::read_to_string(&path).unwrap();
+            assert_eq!(parse_key(kept.trim(), "").unwrap(), keys[0]);
+        }
+        assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 50, "nothing else is left");
+    }
 }

@@ -9,7 +9,7 @@ use crate::error::{Invalid, MailError, Refused, SendError, store_error};
 use crate::mail::Mail;
 use crate::model::{Account, AccountKey, ApiKey, Content, NewMessage, SendRequest, Sent, Usage};
 use crate::policies::key_limiter;
-use crate::queue::{Inserted, MessageRecord, derived_id};
+use crate::queue::{Inserted, MessageRecord, NotInserted, derived_id};
 use crate::secrets;
 use crate::validate;
 
@@ -25,24 +25,29 @@ struct Spent {
 }
 
 impl Mail {
-    /// The key with this secret, whether it is enabled or not.
-    pub async fn find_key(&self, secret: &str) -> Result<Option<ApiKey>, MailError> {
+    /// The key with this secret, if it may be used.
+    pub async fn usable_key(&self, secret: &str) -> Result<ApiKey, SendError> {
         let hash = secrets::hash(secret);
         let found = self.inner.queue.key_of_hash(&hash).await?;
-        Ok(found.filter(|(_, stored)| stored.ct_eq(&hash).into()).map(|(key, _)| key))
+        match found.filter(|(_, stored)| stored.ct_eq(&hash).into()) {
+            Some((key, _)) if key.enabled => Ok(key),
+            Some(_) => Err(SendError::DisabledKey),
+            None => Err(SendError::UnknownKey),
+        }
     }
 
     /// Queues a message at the cost of one unit per recipient, all or nothing. Everything is
     /// checked before quota is spent; what is answered is durable. With an idempotency key the
     /// same message again is answered the same and neither counted nor sent twice; without one, a
-    /// crash between spending and queueing leaves the quota spent.
+    /// crash between spending and queueing leaves the quota spent, and so does storage that does
+    /// not say whether it kept the message. The key is one that [`Mail::usable_key`] just found: it
+    /// is not looked up again. A caller who goes away stops nothing.
     pub async fn send(
         &self,
-        secret: &str,
+        key: ApiKey,
         request: SendRequest,
         idempotency_key: Option<&str>,
     ) -> Result<Sent, SendError> {
-        let key = self.usable_key(secret).await?;
         let record = self.prepare(&key, request).await?;
         let idempotency_key = idempotency_key.map(ToOwned::to_owned);
         let mail = self.clone();
@@ -76,14 +81,12 @@ impl Mail {
                     return Err(no_account(&account).into());
                 }
             },
-            Err(error) => {
-                // Whether it was queued may be unknown: give back only what surely was not.
-                let query = self.message(&account.tenant_id, &id).await;
-                if matches!(query, Err(MailError::NotFound(_))) {
-                    self.give_back(&spent.receipt, idempotency_key).await;
-                }
+            Err(NotInserted::Surely(error)) => {
+                self.give_back(&spent.receipt, idempotency_key).await;
                 return Err(error.into());
             }
+            // That it is not there now would say nothing: it may come yet, and be sent.
+            Err(NotInserted::Perhaps(error)) => return Err(error.into()),
         }
         self.inner.nudges.nudge([account]);
         Ok(Sent { id, remaining: spent.remaining, headers: spent.headers })
@@ -103,14 +106,6 @@ impl Mail {
             emails_remaining: standing.remaining(),
             reset_time: standing.resets_at,
         })
-    }
-
-    async fn usable_key(&self, secret: &str) -> Result<ApiKey, SendError> {
-        match self.find_key(secret).await? {
-            Some(key) if key.enabled => Ok(key),
-            Some(_) => Err(SendError::DisabledKey),
-            None => Err(SendError::UnknownKey),
-        }
     }
 
     /// The message as it will be queued. Nothing is spent yet.
@@ -296,14 +291,23 @@ mod tests {
         }
     }
 
+    async fn send(
+        mail: &Mail,
+        secret: &str,
+        request: SendRequest,
+        once: Option<&str>,
+    ) -> Result<Sent, SendError> {
+        mail.send(mail.usable_key(secret).await?, request, once).await
+    }
+
     #[tokio::test]
     async fn a_retry_queues_what_a_crash_kept_from_being_queued() {
         let (mail, secret) = mail_with_key().await;
-        let key = mail.find_key(&secret).await.unwrap().unwrap();
+        let key = mail.usable_key(&secret).await.unwrap();
         let limiter = key_limiter(&mail.inner.gate, &key).unwrap();
         // As far as it got before the crash.
         mail.spend(&limiter, &key, 2, Some("once")).await.unwrap();
-        let sent = mail.send(&secret, request(), Some("once")).await.unwrap();
+        let sent = send(&mail, &secret, request(), Some("once")).await.unwrap();
         assert_eq!(sent.remaining, 8);
         assert_eq!(mail.usage(&secret).await.unwrap().emails_sent_today, 2);
         assert_eq!(mail.status(None).await.unwrap().pending, 1);
@@ -312,22 +316,33 @@ mod tests {
     #[tokio::test]
     async fn a_retry_does_not_send_what_was_removed_meanwhile() {
         let (mail, secret) = mail_with_key().await;
-        let sent = mail.send(&secret, request(), Some("once")).await.unwrap();
+        let sent = send(&mail, &secret, request(), Some("once")).await.unwrap();
         let selection = Selection { tenant_id: "acme".into(), ..Selection::default() };
         assert_eq!(mail.delete_messages(&selection).await.unwrap(), 1);
-        assert_eq!(mail.send(&secret, request(), Some("once")).await.unwrap(), sent);
+        assert_eq!(send(&mail, &secret, request(), Some("once")).await.unwrap(), sent);
         let other = SendRequest { text: Some("another".into()), ..request() };
-        let reused = mail.send(&secret, other, Some("once")).await;
+        let reused = send(&mail, &secret, other, Some("once")).await;
         assert!(matches!(reused, Err(SendError::KeyReused)), "{reused:?}");
         assert_eq!(mail.status(None).await.unwrap().pending, 0);
         assert_eq!(mail.usage(&secret).await.unwrap().emails_sent_today, 0);
     }
 
     #[tokio::test]
+    async fn what_was_deleted_is_deleted_also_while_no_quota_can_be_given_back() {
+        let (mail, secret) = mail_with_key().await;
+        send(&mail, &secret, request(), None).await.unwrap();
+        mail.inner.gate.close();
+        let selection = Selection { tenant_id: "acme".into(), ..Selection::default() };
+        assert_eq!(mail.delete_messages(&selection).await.unwrap(), 1);
+        assert_eq!(mail.status(None).await.unwrap().pending, 0);
+        assert_eq!(mail.inner.queue.refunds_due(9).await.unwrap().len(), 1, "it is owed");
+    }
+
+    #[tokio::test]
     async fn a_final_failure_gives_its_quota_back_once() {
         let (mail, secret) = mail_with_key().await;
-        mail.send(&secret, request(), None).await.unwrap();
-        mail.send(&secret, request(), None).await.unwrap();
+        send(&mail, &secret, request(), None).await.unwrap();
+        send(&mail, &secret, request(), None).await.unwrap();
         let inner = &mail.inner;
         let (now, account) = (mail.now(), AccountKey::new("acme", "main"));
         let lease = Lease { instance: "me", now, until: tollgate::Instant::MAX };

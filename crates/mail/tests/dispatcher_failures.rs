@@ -115,13 +115,14 @@ async fn a_permanent_refusal_is_final_and_gives_the_keys_quota_back() {
         from: Some("shop@example.org".into()),
         ..SendRequest::default()
     };
-    let sent = stage.mail.send(&secret, request("code-550-0"), None).await.unwrap();
+    let key = stage.mail.usable_key(&secret).await.unwrap();
+    let sent = stage.mail.send(key.clone(), request("code-550-0"), None).await.unwrap();
     let row = stage.until_status(&sent.id, Status::Error).await;
     assert_eq!(row.attempts, 1);
     assert!(row.last_error.unwrap().contains("550"));
     until("the quota", async || stage.mail.usage(&secret).await.unwrap().emails_sent_today == 0)
         .await;
-    let sent = stage.mail.send(&secret, request("ada"), None).await.unwrap();
+    let sent = stage.mail.send(key, request("ada"), None).await.unwrap();
     stage.until_status(&sent.id, Status::Sent).await;
     assert_eq!(stage.mail.usage(&secret).await.unwrap().emails_sent_today, 2);
     assert!(stage.sink.messages().iter().all(|message| message["recipients"][0] != "code-550-0"));
@@ -327,4 +328,17 @@ async fn behind_a_server_that_stays_silent_all_messages_age_together() {
     assert_eq!(stage.clock.now(), begun.plus(secs(600)));
     assert!(stage.message("m0").await.attempts >= 3);
     assert_eq!(stage.message("m2").await.attempts, 1);
+}
+
+#[tokio::test]
+async fn a_clock_set_ahead_does_not_take_what_is_being_sent_from_under_us() {
+    let lease = Duration::from_secs(300);
+    let stage = Stage::with(MailSettings { lease, ..settings() }).await;
+    stage.account("main", |account| account.concurrency = 4).await;
+    stage.add(vec![message_to("m0", "late-3000")]).await;
+    stage.sink.wait_for("late", 1).await;
+    stage.look_at(stage.clock.now().plus(secs(400))).await;
+    let row = stage.until_status("m0", Status::Sent).await;
+    assert_eq!((row.attempts, stage.attempts("m0").await.len()), (1, 1));
+    assert_eq!(stage.sink.events("late").len(), 1, "the server was asked once");
 }

@@ -44,7 +44,8 @@ cases! {
         accounts_of_two_tenants_do_not_meet,
         a_tenant_is_deleted_with_all_that_is_its_own,
         what_does_not_exist_is_not_found,
-        report_secrets_are_made_once_and_shown_once;
+        report_secrets_are_made_once_and_shown_once,
+        of_two_who_make_a_tenant_at_once_one_is_told_its_report_secret;
     messages:
         good_and_bad_messages_are_judged_one_by_one,
         bad_content_is_refused_with_the_field_named,

@@ -13,6 +13,8 @@ use tokio::sync::{Notify, watch};
 use tokio::time::Instant as Deadline;
 use tollgate::Instant;
 
+use super::under_way::UnderWay;
+use crate::chunks::in_chunks;
 use crate::error::MailError;
 use crate::mail::Inner;
 use crate::model::AccountKey;
@@ -107,6 +109,7 @@ impl Alarms {
 pub(super) struct Scout {
     pub(super) inner: Arc<Inner>,
     pub(super) alarms: Arc<Alarms>,
+    pub(super) under_way: Arc<UnderWay>,
     pub(super) stop: watch::Receiver<bool>,
 }
 
@@ -132,16 +135,9 @@ impl Scout {
         if let Err(error) = self.inner.settle_refunds().await {
             tracing::warn!(%error, "quota of failed messages is given back later");
         }
-        let now = self.inner.gate.now();
-        loop {
-            match self.inner.queue.forget_removed(now, CHUNK).await {
-                Ok(forgotten) if forgotten >= u64::from(CHUNK) => {}
-                Ok(_) => return,
-                Err(error) => {
-                    tracing::warn!(%error, "removed messages are forgotten later");
-                    return;
-                }
-            }
+        let (queue, now) = (&self.inner.queue, self.inner.gate.now());
+        if let Err(error) = in_chunks(|limit| queue.forget_removed(now, limit)).await {
+            tracing::warn!(%error, "removed messages are forgotten later");
         }
     }
 
@@ -149,7 +145,9 @@ impl Scout {
     async fn look(&self) -> Result<(), MailError> {
         let (inner, queue) = (&self.inner, &self.inner.queue);
         let now = inner.gate.now();
-        let left = queue.recover_expired(now, CHUNK).await?;
+        // Read after the clock: see `Context::take`.
+        let under_way = self.under_way.seqs();
+        let left = queue.recover_expired(now, &inner.instance, &under_way, CHUNK).await?;
         if left.messages > 0 {
             tracing::warn!(messages = left.messages, "claims of a dead instance were taken over");
         }
@@ -160,7 +158,7 @@ impl Scout {
         if !accounts.is_empty() {
             inner.nudges.nudge(accounts);
         }
-        if due.messages.max(left.messages) >= CHUNK as usize {
+        if due.messages.max(left.messages) >= u64::from(CHUNK) {
             self.alarms.look_now();
         } else if let Some(next) = queue.next_due(now).await?
             && next > now

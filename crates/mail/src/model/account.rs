@@ -141,11 +141,3 @@ pub struct Account {
     pub created_at: Instant,
     pub updated_at: Instant,
 }
-
-impl Account {
-    /// When a message of this priority may be sent, as far as the account goes.
-    pub fn resumes_at(&self, priority: u8) -> Option<Instant> {
-        let ordinary = if priority == 0 { None } else { self.resume_ordinary_at };
-        self.resume_at.max(ordinary)
-    }
-}

@@ -107,7 +107,7 @@ pub(crate) enum Finished {
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Moved {
     pub(crate) accounts: Vec<AccountKey>,
-    pub(crate) messages: usize,
+    pub(crate) messages: u64,
 }
 
 /// A key's quota to be given back, by its receipt.

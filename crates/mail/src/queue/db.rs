@@ -208,6 +208,11 @@ impl Row {
     }
 }
 
+/// What `[ints ?1]` takes.
+pub(super) fn list(numbers: &[i64]) -> String {
+    serde_json::to_string(numbers).expect("numbers are always JSON")
+}
+
 /// The values of a statement, in order.
 macro_rules! values {
     ($($value:expr),* $(,)?) => { &[$($crate::queue::db::Value::from($value)),*] };

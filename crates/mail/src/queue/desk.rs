@@ -1,31 +1,36 @@
 //! What the facade asks of the queue: tenants, accounts, keys, messages, commands, listings.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use tollgate::{Instant, StoreErrorKind};
 
-use super::records::{AccountRecord, Inserted, MessageRecord, TenantRecord};
+use super::records::{
+    AccountRecord, Inserted, MessageRecord, NotInserted, ReportSecret, TenantPut,
+};
 use super::transaction::transaction;
 use super::{Moved, Queue, holding, intake, keys, listing, owners};
+use crate::chunks::in_chunks;
 use crate::error::MailError;
 use crate::model::{
     AccountKey, ApiKey, Attempt, Counts, MessageQuery, MessageRow, Selection, Tenant,
 };
 
-/// Messages that one transaction of a long command moves.
-const CHUNK: u32 = 1000;
-
 impl Queue {
-    /// Makes or changes a tenant; `true` if it is new.
-    pub(crate) async fn put_tenant(&self, tenant: &TenantRecord) -> Result<bool, MailError> {
-        transaction!(write self, [tenant = tenant.clone()] db => owners::put_tenant(db, &tenant))
+    /// Makes or changes a tenant.
+    pub(crate) async fn put_tenant(
+        &self,
+        tenant: &Tenant,
+        secret: &ReportSecret,
+    ) -> Result<TenantPut, MailError> {
+        transaction!(write self, [tenant = tenant.clone(), secret = secret.clone()] db => owners::put_tenant(db, &tenant, &secret))
     }
 
     pub(crate) async fn tenants(&self) -> Result<Vec<Tenant>, MailError> {
         transaction!(read self, [] db => owners::tenants(db))
     }
 
-    pub(crate) async fn tenant(&self, id: &str) -> Result<Option<TenantRecord>, MailError> {
+    pub(crate) async fn tenant(&self, id: &str) -> Result<Option<Tenant>, MailError> {
         transaction!(read self, [id = id.to_owned()] db => owners::tenant(db, &id))
     }
 
@@ -94,13 +99,13 @@ impl Queue {
         transaction!(read self, [hash = hash.to_vec()] db => keys::key_of_hash(db, &hash))
     }
 
-    /// `false`: there is none.
+    /// The key as it is then. `None`: there is none.
     pub(crate) async fn change_key(
         &self,
         id: &str,
         enabled: Option<bool>,
         daily_limit: Option<u64>,
-    ) -> Result<bool, MailError> {
+    ) -> Result<Option<ApiKey>, MailError> {
         transaction!(write self, [id = id.to_owned()] db => keys::change_key(db, &id, enabled, daily_limit))
     }
 
@@ -113,12 +118,13 @@ impl Queue {
         &self,
         messages: Vec<MessageRecord>,
         now: Instant,
-    ) -> Result<Vec<Inserted>, MailError> {
+    ) -> Result<Vec<Inserted>, NotInserted> {
         let messages = Arc::new(messages);
         // Two batches with the same ids in another order may stop each other: one goes again.
         for _ in 0..2 {
             match self.try_insert(messages.clone(), now).await {
-                Err(MailError::Store(error)) if error.kind() == StoreErrorKind::Contended => {}
+                Err(NotInserted::Surely(MailError::Store(error)))
+                    if error.kind() == StoreErrorKind::Contended => {}
                 inserted => return inserted,
             }
         }
@@ -129,26 +135,34 @@ impl Queue {
         &self,
         messages: Arc<Vec<MessageRecord>>,
         now: Instant,
-    ) -> Result<Vec<Inserted>, MailError> {
-        transaction!(write self, [] db => intake::insert(db, &messages, now))
+    ) -> Result<Vec<Inserted>, NotInserted> {
+        let written = Arc::new(AtomicBool::new(false));
+        let inserted = transaction!(write self, [noted = written.clone()] db => async {
+            let inserted = intake::insert(db, &messages, now).await?;
+            noted.store(true, Ordering::Relaxed);
+            Ok(inserted)
+        });
+        // All that comes after the work is the commit.
+        let failed = if written.load(Ordering::Relaxed) {
+            NotInserted::Perhaps
+        } else {
+            NotInserted::Surely
+        };
+        inserted.map_err(failed)
     }
 
     /// Makes deferred messages due and forgets pauses of the accounts, so that all are tried now
     /// (limits still hold). Which accounts have mail now.
     pub(crate) async fn run_now(&self, selection: &Selection) -> Result<Moved, MailError> {
-        let mut moved = Moved::default();
-        loop {
-            let chunk = transaction!(write self, [selection = selection.clone()]
-                db => holding::advance(db, &selection, CHUNK))?;
-            moved.messages += chunk.messages;
-            if chunk.messages < CHUNK as usize {
-                break;
-            }
-        }
-        let selection = selection.clone();
-        moved.accounts = transaction!(write self, [] db => holding::resume_accounts(
-            db, &selection.tenant_id, selection.account_id.as_deref()))?;
-        Ok(moved)
+        let advance = |limit| async move {
+            transaction!(write self, [selection = selection.clone()]
+                db => holding::advance(db, &selection, limit))
+        };
+        let messages = in_chunks(advance).await?;
+        let accounts = transaction!(write self, [selection = selection.clone()]
+            db => holding::resume_accounts(
+                db, &selection.tenant_id, selection.account_id.as_deref()))?;
+        Ok(Moved { accounts, messages })
     }
 
     /// Holds a tenant, or one batch of it, also what is added to it later.
@@ -164,15 +178,12 @@ impl Queue {
         };
         transaction!(write self, [tenant_id = tenant_id.clone(), batch = batch.clone()]
             db => holding::set_batch_suspended(db, &tenant_id, &batch, true))?;
-        let mut held = 0;
-        loop {
-            let chunk = transaction!(write self, [tenant_id = tenant_id.clone(), batch = batch.clone()]
-                db => holding::hold_batch(db, &tenant_id, &batch, CHUNK))?;
-            held += chunk;
-            if chunk < u64::from(CHUNK) {
-                return Ok(held);
-            }
-        }
+        let (tenant_id, batch) = (&tenant_id, &batch);
+        let hold = |limit| async move {
+            transaction!(write self, [tenant_id = tenant_id.clone(), batch = batch.clone()]
+                db => holding::hold_batch(db, &tenant_id, &batch, limit))
+        };
+        in_chunks(hold).await
     }
 
     /// Lets go what [`Queue::suspend`] holds.
@@ -189,15 +200,12 @@ impl Queue {
         };
         transaction!(write self, [tenant_id = tenant_id.clone(), batch = batch.clone()]
             db => holding::set_batch_suspended(db, &tenant_id, &batch, false))?;
-        let mut gone = 0;
-        loop {
-            let chunk = transaction!(write self, [tenant_id = tenant_id.clone(), batch = batch.clone()]
-                db => holding::let_batch_go(db, &tenant_id, &batch, now, CHUNK))?;
-            gone += chunk;
-            if chunk < u64::from(CHUNK) {
-                return Ok(gone);
-            }
-        }
+        let (tenant_id, batch) = (&tenant_id, &batch);
+        let let_go = |limit| async move {
+            transaction!(write self, [tenant_id = tenant_id.clone(), batch = batch.clone()]
+                db => holding::let_batch_go(db, &tenant_id, &batch, now, limit))
+        };
+        in_chunks(let_go).await
     }
 
     /// Removes up to `limit` messages with all that belongs to them, but those being sent now.

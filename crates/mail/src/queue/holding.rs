@@ -2,19 +2,18 @@
 
 use tollgate::Instant;
 
-use super::Moved;
-use super::db::{Db, Row, Value, values};
+use super::db::{Db, Row, Value, list, values};
 use super::removed;
 use super::tally::{State, Tally};
 use crate::error::MailError;
 use crate::model::{AccountKey, Selection};
 
-/// Makes up to `limit` deferred messages due.
+/// Makes up to `limit` deferred messages due. How many.
 pub(super) async fn advance(
     db: &Db<'_>,
     selection: &Selection,
     limit: u32,
-) -> Result<Moved, MailError> {
+) -> Result<u64, MailError> {
     let sql = match narrowed(selection) {
         By::Ids => {
             "with picked as materialized ( \
@@ -49,7 +48,7 @@ pub(super) async fn advance(
         tally.moved(&account, State::Deferred, State::Waiting);
     }
     tally.write(db).await?;
-    Ok(Moved { accounts: tally.accounts(), messages: rows.len() })
+    Ok(rows.len() as u64)
 }
 
 /// Forgets pauses: the limits are asked again. Which accounts have mail waiting.
@@ -233,8 +232,7 @@ async fn remove(db: &Db<'_>, rows: &[Row], now: Instant) -> Result<(), MailError
 
 /// The first column, as a list.
 fn seqs(rows: &[Row]) -> String {
-    serde_json::to_string(&rows.iter().map(|row| row.int(0)).collect::<Vec<_>>())
-        .expect("numbers are always JSON")
+    list(&rows.iter().map(|row| row.int(0)).collect::<Vec<_>>())
 }
 
 /// What a selection is found by: an index each.

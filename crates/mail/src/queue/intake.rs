@@ -15,6 +15,7 @@ const INSERT: &str = "insert into mail_message (tenant_id, id, account_id, state
          batch_code, recipients, created_at, receipt, digest) \
      values (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11) \
      on conflict (tenant_id, id) do nothing returning seq";
+const DIGEST: &str = "select digest from mail_message where tenant_id = ?1 and id = ?2";
 /// How often somebody else may add and delete the same message meanwhile.
 const INSERT_TRIES: usize = 5;
 
@@ -34,12 +35,13 @@ pub(super) async fn insert(
     }
     let values: Vec<_> = placed.iter().map(|(_, it, state)| row_of(it, *state, now)).collect();
     let rows = db.row_each(INSERT, &values).await?;
+    let mut digests = digests(db, placed.iter().map(|(_, it, _)| *it).zip(&rows)).await?;
     let mut tally = Tally::default();
     let mut contents = Vec::with_capacity(rows.len());
     for (((place, message, state), row), values) in placed.into_iter().zip(rows).zip(&values) {
         let row = match row {
             Some(row) => Ok(row),
-            None => was_there(db, message, values).await?,
+            None => was_there(db, message, digests.next().flatten(), values).await?,
         };
         let row = match row {
             Ok(row) => removed::unless_removed(db, message, row).await?,
@@ -78,21 +80,37 @@ fn row_of(message: &MessageRecord, state: State, now: Instant) -> Vec<Value> {
     .to_vec()
 }
 
-/// What became of a message whose id was there already; or its row, if the other is gone meanwhile.
+/// Of those messages that have no row now because their ids were there already, in order, the
+/// digests of the others: looked up together, as a batch that is tried again has many.
+async fn digests<'a>(
+    db: &Db<'_>,
+    inserted: impl Iterator<Item = (&'a MessageRecord, &'a Option<Row>)>,
+) -> Result<std::vec::IntoIter<Option<Row>>, MailError> {
+    let again = inserted.filter(|(_, row)| row.is_none());
+    let names: Vec<_> = again.map(|(message, _)| name_of(message)).collect();
+    Ok(db.row_each(DIGEST, &names).await?.into_iter())
+}
+
+fn name_of(message: &MessageRecord) -> Vec<Value> {
+    values![&message.account.tenant_id, &message.id].to_vec()
+}
+
+/// What became of a message whose id was there already, beside one of this digest; or its row, if
+/// the other is gone meanwhile.
 async fn was_there(
     db: &Db<'_>,
     message: &MessageRecord,
+    mut found: Option<Row>,
     values: &[Value],
 ) -> Result<Result<Row, Inserted>, MailError> {
-    let sql = "select digest from mail_message where tenant_id = ?1 and id = ?2";
     for _ in 0..INSERT_TRIES {
-        let found = db.row(sql, values![&message.account.tenant_id, &message.id]).await?;
         if let Some(digest) = found.and_then(|row| row.opt_bytes(0)) {
             return Ok(Err(Inserted::beside(&digest, message)));
         }
         if let Some(row) = db.row(INSERT, values).await? {
             return Ok(Ok(row));
         }
+        found = db.row(DIGEST, &name_of(message)).await?;
     }
     let message = format!("the message {:?} comes and goes: try again", message.id);
     Err(StoreError::new(StoreErrorKind::Contended, message).into())

@@ -24,16 +24,24 @@ pub(super) async fn put_key(db: &Db<'_>, key: &ApiKey, hash: &[u8]) -> Result<()
     .map(drop)
 }
 
+/// What is read of a key.
+macro_rules! columns {
+    () => {
+        "id, tenant_id, account_id, name, daily_limit, timezone, enabled, created_at, hash"
+    };
+}
+
 pub(super) async fn keys(db: &Db<'_>, tenant_id: Option<&str>) -> Result<Vec<ApiKey>, MailError> {
-    let sql = "select id, tenant_id, account_id, name, daily_limit, timezone, enabled, \
-         created_at, hash from mail_key where (?1 is null or tenant_id = ?1) \
-         order by tenant_id, created_at, id";
+    let sql = concat!(
+        "select ",
+        columns!(),
+        " from mail_key where (?1 is null or tenant_id = ?1) order by tenant_id, created_at, id"
+    );
     Ok(db.rows(sql, values![tenant_id]).await?.iter().map(key_of).collect())
 }
 
 pub(super) async fn key(db: &Db<'_>, id: &str) -> Result<Option<ApiKey>, MailError> {
-    let sql = "select id, tenant_id, account_id, name, daily_limit, timezone, enabled, \
-         created_at, hash from mail_key where id = ?1";
+    let sql = concat!("select ", columns!(), " from mail_key where id = ?1");
     Ok(db.row(sql, values![id]).await?.as_ref().map(key_of))
 }
 
@@ -41,8 +49,7 @@ pub(super) async fn key_of_hash(
     db: &Db<'_>,
     hash: &[u8],
 ) -> Result<Option<(ApiKey, Vec<u8>)>, MailError> {
-    let sql = "select id, tenant_id, account_id, name, daily_limit, timezone, enabled, \
-         created_at, hash from mail_key where hash = ?1";
+    let sql = concat!("select ", columns!(), " from mail_key where hash = ?1");
     let row = db.row(sql, values![hash.to_vec()]).await?;
     Ok(row.map(|row| (key_of(&row), row.opt_bytes(8).unwrap_or_default())))
 }
@@ -65,11 +72,15 @@ pub(super) async fn change_key(
     id: &str,
     enabled: Option<bool>,
     daily_limit: Option<u64>,
-) -> Result<bool, MailError> {
-    let sql = "update mail_key set enabled = coalesce(?2, enabled), \
-         daily_limit = coalesce(?3, daily_limit) where id = ?1";
+) -> Result<Option<ApiKey>, MailError> {
+    let sql = concat!(
+        "update mail_key set enabled = coalesce(?2, enabled), \
+         daily_limit = coalesce(?3, daily_limit) where id = ?1 returning ",
+        columns!()
+    );
     let daily_limit = daily_limit.map(|limit| i64::try_from(limit).unwrap_or(i64::MAX));
-    Ok(db.change(sql, values![id, enabled.map(i64::from), daily_limit]).await? > 0)
+    let row = db.row(sql, values![id, enabled.map(i64::from), daily_limit]).await?;
+    Ok(row.as_ref().map(key_of))
 }
 
 pub(super) async fn delete_key(db: &Db<'_>, id: &str) -> Result<bool, MailError> {

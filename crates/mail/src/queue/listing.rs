@@ -34,8 +34,9 @@ macro_rules! listed {
     };
 }
 
-/// A page. Looked up by indexes that have the order, place by place, and merged here: it costs a few
-/// times its own length, as long as the filters for account and batch let most rows pass.
+/// A page. Looked up by indexes that have the order, place by place, and merged here: a few times
+/// its own length is held, and read, as long as the filters for account and batch let most rows
+/// pass. Where a status hangs on the pauses of accounts, each account with mail is asked, too.
 pub(super) async fn messages(
     db: &Db<'_>,
     query: &MessageQuery,
@@ -100,22 +101,48 @@ async fn waiting(
     let accounts = db.rows(accounts, values![&query.tenant_id, &query.account_id]).await?;
     let sql = listed!(
         "where m.tenant_id = ?1 and m.account_id = ?2 and m.state = 0 and m.priority = ?3 \
-         and m.seq > ?4 and (?5 is null or m.batch_code = ?5) order by m.seq limit ?6"
+         and m.seq > ?4 and m.seq < ?5 and (?6 is null or m.batch_code = ?6) \
+         order by m.seq limit ?7"
     );
     let MessageQuery { tenant_id, batch_code, limit, .. } = query;
-    let mut rows = Vec::new();
+    let mut first = First::new(*limit);
     for account in &accounts {
         let is_later = |column| account.opt_instant(column).is_some_and(|at| at > now);
         for priority in 0..=3_i64 {
             let held = is_later(1) || (priority > 0 && is_later(2));
             if held == (paced == Paced::Yes) {
                 let id = account.text(0);
-                let values = values![tenant_id, id, priority, after, batch_code, *limit];
-                rows.extend(db.rows(sql, values).await?);
+                let before = first.before();
+                let values = values![tenant_id, id, priority, after, before, batch_code, *limit];
+                first.merge(db.rows(sql, values).await?);
             }
         }
     }
-    Ok(rows)
+    Ok(first.rows)
+}
+
+/// The first rows of several lists, by their first column.
+struct First {
+    rows: Vec<Row>,
+    limit: usize,
+}
+
+impl First {
+    fn new(limit: u32) -> Self {
+        Self { rows: Vec::new(), limit: usize::try_from(limit).unwrap_or(usize::MAX) }
+    }
+
+    fn merge(&mut self, rows: Vec<Row>) {
+        self.rows.extend(rows);
+        self.rows.sort_by_key(|row| row.int(0));
+        self.rows.truncate(self.limit);
+    }
+
+    /// Only a row before this can be among them.
+    fn before(&self) -> i64 {
+        let last = self.rows.last().filter(|_| self.rows.len() >= self.limit);
+        last.map_or(i64::MAX, |row| row.int(0))
+    }
 }
 
 /// Where messages are that are shown with a status.
@@ -258,4 +285,26 @@ pub(super) async fn counts(
         counts.push(count);
     }
     Ok(counts)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::First;
+    use crate::queue::db::{Row, Value};
+
+    #[test]
+    fn of_several_lists_the_first_rows_are_kept_and_no_later_ones_asked_for() {
+        let rows = |seqs: &[i64]| seqs.iter().map(|seq| Row(vec![Value::from(*seq)])).collect();
+        let mut first = First::new(3);
+        for (seqs, kept, before) in [
+            (vec![5, 9], vec![5, 9], i64::MAX),
+            (vec![2, 7, 8], vec![2, 5, 7], 7),
+            (vec![], vec![2, 5, 7], 7),
+            (vec![1, 3, 6], vec![1, 2, 3], 3),
+        ] {
+            first.merge(rows(&seqs));
+            assert_eq!(first.rows.iter().map(|row| row.int(0)).collect::<Vec<_>>(), kept);
+            assert_eq!(first.before(), before);
+        }
+    }
 }

@@ -1,52 +1,67 @@
-//! Tenants, accounts, API keys and settings, as rows.
+//! Tenants and accounts, as rows.
 
 use tollgate::Instant;
 
 use super::db::{Db, Row, values};
-use super::records::{AccountRecord, TenantRecord};
+use super::records::{AccountRecord, ReportSecret, TenantPut};
 use crate::catalogue::has_unsent;
 use crate::error::MailError;
 use crate::model::{Account, AccountKey, LimitBehavior, LimitUnit, Tenant, Tls};
 
-pub(super) async fn put_tenant(db: &Db<'_>, record: &TenantRecord) -> Result<bool, MailError> {
-    let tenant = &record.tenant;
+pub(super) async fn put_tenant(
+    db: &Db<'_>,
+    tenant: &Tenant,
+    secret: &ReportSecret,
+) -> Result<TenantPut, MailError> {
     let known = "select 1 from mail_tenant where id = ?1 [for update]";
     let created = db.row(known, values![&tenant.id]).await?.is_none();
-    db.change(
-        "insert into mail_tenant (id, name, report_url, report_secret, created_at) \
-         values (?1, ?2, ?3, ?4, ?5) \
-         on conflict (id) do update set name = excluded.name, report_url = excluded.report_url, \
-             report_secret = excluded.report_secret, report_retry_at = null",
-        values![
-            &tenant.id,
-            &tenant.name,
-            &tenant.report_url,
-            &record.report_secret_sealed,
-            tenant.created_at,
-        ],
-    )
-    .await?;
+    let (sealed, replaces) = match secret {
+        ReportSecret::Kept => (None, false),
+        ReportSecret::Given(sealed) => (Some(sealed.clone()), true),
+        ReportSecret::Made(sealed) => (Some(sealed.clone()), false),
+    };
+    let row = db
+        .row(
+            "insert into mail_tenant (id, name, report_url, report_secret, created_at) \
+             values (?1, ?2, ?3, ?4, ?5) \
+             on conflict (id) do update set name = excluded.name, \
+                 report_url = excluded.report_url, report_retry_at = null, \
+                 report_secret = case when ?6 = 1 then excluded.report_secret \
+                     else coalesce(mail_tenant.report_secret, excluded.report_secret) end \
+             returning report_secret",
+            values![
+                &tenant.id,
+                &tenant.name,
+                &tenant.report_url,
+                &sealed,
+                tenant.created_at,
+                replaces,
+            ],
+        )
+        .await?;
     if tenant.report_url.is_none() {
         let sql = "delete from mail_report where tenant_id = ?1";
         db.change(sql, values![&tenant.id]).await?;
     }
-    Ok(created)
+    Ok(TenantPut { created, report_secret_sealed: row.and_then(|row| row.opt_bytes(0)) })
+}
+
+/// What is read of a tenant, of those that the rest of the statement names.
+macro_rules! tenants {
+    ($rest:literal) => {
+        concat!(
+            "select id, name, report_url, suspended, token_hash, created_at from mail_tenant ",
+            $rest
+        )
+    };
 }
 
 pub(super) async fn tenants(db: &Db<'_>) -> Result<Vec<Tenant>, MailError> {
-    let sql = "select id, name, report_url, suspended, token_hash, created_at, report_secret \
-         from mail_tenant order by id";
-    Ok(db.rows(sql, &[]).await?.iter().map(tenant_of).collect())
+    Ok(db.rows(tenants!("order by id"), &[]).await?.iter().map(tenant_of).collect())
 }
 
-pub(super) async fn tenant(db: &Db<'_>, id: &str) -> Result<Option<TenantRecord>, MailError> {
-    let sql = "select id, name, report_url, suspended, token_hash, created_at, report_secret \
-         from mail_tenant where id = ?1";
-    let row = db.row(sql, values![id]).await?;
-    Ok(row.map(|row| TenantRecord {
-        tenant: tenant_of(&row),
-        report_secret_sealed: row.opt_bytes(6),
-    }))
+pub(super) async fn tenant(db: &Db<'_>, id: &str) -> Result<Option<Tenant>, MailError> {
+    Ok(db.row(tenants!("where id = ?1"), values![id]).await?.as_ref().map(tenant_of))
 }
 
 fn tenant_of(row: &Row) -> Tenant {
@@ -156,15 +171,24 @@ pub(super) async fn put_account(
     Ok(created)
 }
 
+/// What is read of an account, of those that the rest of the statement names.
+macro_rules! accounts {
+    ($rest:literal) => {
+        concat!(
+            "select tenant_id, id, host, port, username, password, from_address, tls, root_cert, \
+             allow_plaintext_auth, limit_per_minute, limit_per_hour, limit_per_day, \
+             limit_behavior, limit_unit, priority0_share, concurrency, resume_at, \
+             resume_ordinary_at, version, created_at, updated_at from mail_account ",
+            $rest
+        )
+    };
+}
+
 pub(super) async fn account(
     db: &Db<'_>,
     key: &AccountKey,
 ) -> Result<Option<AccountRecord>, MailError> {
-    let sql = "select tenant_id, id, host, port, username, password, from_address, tls, \
-         root_cert, allow_plaintext_auth, limit_per_minute, limit_per_hour, limit_per_day, \
-         limit_behavior, limit_unit, priority0_share, concurrency, resume_at, \
-         resume_ordinary_at, version, created_at, updated_at \
-         from mail_account where tenant_id = ?1 and id = ?2";
+    let sql = accounts!("where tenant_id = ?1 and id = ?2");
     let row = db.row(sql, values![&key.tenant_id, &key.account_id]).await?;
     Ok(row.as_ref().map(account_of))
 }
@@ -173,11 +197,7 @@ pub(super) async fn accounts(
     db: &Db<'_>,
     tenant_id: Option<&str>,
 ) -> Result<Vec<AccountRecord>, MailError> {
-    let sql = "select tenant_id, id, host, port, username, password, from_address, tls, \
-         root_cert, allow_plaintext_auth, limit_per_minute, limit_per_hour, limit_per_day, \
-         limit_behavior, limit_unit, priority0_share, concurrency, resume_at, \
-         resume_ordinary_at, version, created_at, updated_at \
-         from mail_account where (?1 is null or tenant_id = ?1) order by tenant_id, id";
+    let sql = accounts!("where (?1 is null or tenant_id = ?1) order by tenant_id, id");
     Ok(db.rows(sql, values![tenant_id]).await?.iter().map(account_of).collect())
 }
 

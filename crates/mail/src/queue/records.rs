@@ -3,13 +3,24 @@
 use tollgate::Instant;
 
 use crate::error::MailError;
-use crate::model::{Account, AccountKey, Content, Report, Tenant};
+use crate::model::{Account, AccountKey, Content, Report};
 use crate::secrets;
 
-/// A tenant with what is secret about it, sealed.
+/// What becomes of the secret that a tenant's reports are signed with, when the tenant is put.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) struct TenantRecord {
-    pub(crate) tenant: Tenant,
+pub(crate) enum ReportSecret {
+    Kept,
+    /// Sealed; replaces the one there is.
+    Given(Vec<u8>),
+    /// Sealed; for a tenant that has none yet.
+    Made(Vec<u8>),
+}
+
+/// A tenant as it was put.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct TenantPut {
+    pub(crate) created: bool,
+    /// The one in force now.
     pub(crate) report_secret_sealed: Option<Vec<u8>>,
 }
 
@@ -60,6 +71,29 @@ pub(crate) enum Inserted {
     IdTaken,
     /// The tenant has no such account.
     NoAccount,
+}
+
+/// Why there is no outcome.
+#[derive(Clone, Debug)]
+pub(crate) enum NotInserted {
+    /// It ended before the database was asked to keep anything.
+    Surely(MailError),
+    /// The commit failed: they may be there, or appear yet.
+    Perhaps(MailError),
+}
+
+impl From<MailError> for NotInserted {
+    fn from(error: MailError) -> Self {
+        Self::Surely(error)
+    }
+}
+
+impl From<NotInserted> for MailError {
+    fn from(not: NotInserted) -> Self {
+        match not {
+            NotInserted::Surely(error) | NotInserted::Perhaps(error) => error,
+        }
+    }
 }
 
 impl Inserted {

@@ -2,7 +2,7 @@
 
 use tollgate::Instant;
 
-use super::db::{Db, values};
+use super::db::{Db, list, values};
 use super::records::ReportClaim;
 use super::{Lease, RefundDue};
 use crate::error::MailError;
@@ -17,7 +17,7 @@ pub(super) async fn claim(
         .row(
             "select id, report_url, report_secret, report_failures from mail_tenant t \
              where report_url is not null \
-             and (report_lease_until is null or report_lease_until <= ?1) \
+             and (report_lease_by is null or report_lease_until <= ?1) \
              and (report_retry_at is null or report_retry_at <= ?1) \
              and exists (select 1 from mail_report r where r.tenant_id = t.id) \
              order by coalesce(report_lease_until, 0), id limit 1 [skip locked]",
@@ -66,15 +66,16 @@ pub(super) async fn done(
     tenant_id: &str,
     instance: &str,
     seqs: &[i64],
+    now: Instant,
 ) -> Result<(), MailError> {
     let sql = "delete from mail_report where tenant_id = ?1 and seq in [ints ?2]";
     db.change(sql, values![tenant_id, list(seqs)]).await?;
-    // The end of the lease stays as the time of the last turn: others come first then.
+    // With nobody's lease its end is the time of the last turn: others come first then.
     db.change(
         "update mail_tenant set report_lease_by = null, report_retry_at = null, \
-             report_failures = 0, report_lease_until = 1 \
+             report_failures = 0, report_lease_until = ?3 \
          where id = ?1 and report_lease_by = ?2",
-        values![tenant_id, instance],
+        values![tenant_id, instance, now],
     )
     .await
     .map(drop)
@@ -87,7 +88,7 @@ pub(super) async fn failed(
     retry_at: Instant,
 ) -> Result<(), MailError> {
     db.change(
-        "update mail_tenant set report_lease_until = null, report_lease_by = null, \
+        "update mail_tenant set report_lease_until = ?3, report_lease_by = null, \
              report_retry_at = ?3, report_failures = report_failures + 1 \
          where id = ?1 and report_lease_by = ?2",
         values![tenant_id, instance, retry_at],
@@ -99,7 +100,8 @@ pub(super) async fn failed(
 pub(super) async fn due_at(db: &Db<'_>) -> Result<Option<Instant>, MailError> {
     let rows = db
         .rows(
-            "select report_lease_until, report_retry_at from mail_tenant t \
+            "select case when report_lease_by is null then null else report_lease_until end, \
+             report_retry_at from mail_tenant t \
              where report_url is not null \
              and exists (select 1 from mail_report r where r.tenant_id = t.id)",
             &[],
@@ -118,8 +120,4 @@ pub(super) async fn refunds_due(db: &Db<'_>, limit: u32) -> Result<Vec<RefundDue
 
 pub(super) async fn refunds_done(db: &Db<'_>, seqs: &[i64]) -> Result<(), MailError> {
     db.change("delete from mail_refund where seq in [ints ?1]", values![list(seqs)]).await.map(drop)
-}
-
-fn list(seqs: &[i64]) -> String {
-    serde_json::to_string(seqs).expect("numbers are always JSON")
 }

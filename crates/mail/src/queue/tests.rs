@@ -41,10 +41,12 @@ cases! {
     intake:
         the_same_id_again_is_not_queued_twice,
         an_id_with_another_content_is_taken,
+        a_batch_that_is_tried_again_is_told_apart_message_by_message,
         ids_of_two_tenants_do_not_meet,
         a_message_for_another_tenants_account_is_not_taken,
         content_comes_back_as_it_was,
         an_account_with_unsent_mail_cannot_be_deleted,
+        a_report_secret_is_made_once_and_replaced_when_given,
         a_setting_stays_what_it_was_first;
     work:
         priority_goes_first_and_order_is_kept_within,
@@ -56,6 +58,7 @@ cases! {
         an_ordinary_pause_lets_priority_0_through,
         a_deferred_message_is_promoted_when_it_is_due,
         the_next_instant_is_the_earliest_of_all,
+        what_we_have_under_way_is_not_recovered,
         an_expired_lease_is_recovered_and_logged;
     outcomes:
         what_was_sent_is_final_and_its_content_gone,
@@ -66,6 +69,7 @@ cases! {
         a_lost_lease_changes_nothing_but_the_log,
         a_late_success_is_noted_if_nobody_else_has_the_message,
         reports_are_leased_to_one_and_kept_until_taken,
+        tenants_with_reports_take_turns,
         reports_that_failed_wait;
     held:
         a_suspended_tenant_has_no_work,
@@ -75,6 +79,7 @@ cases! {
         cleanup_removes_only_what_is_old_and_final,
         pages_follow_each_other_and_filters_hold,
         a_paced_account_and_a_free_one_are_listed_apart,
+        a_page_over_many_accounts_has_the_first_of_all,
         counts_add_up_after_every_step;
     removed:
         a_removed_message_is_not_queued_again_by_a_retry,

@@ -2,7 +2,7 @@
 
 use tollgate::Instant;
 
-use super::db::{Db, values};
+use super::db::{Db, list, values};
 use super::tally::{State, Tally};
 use super::{Claimed, Claims, Lease, Moved, Pause, PauseCause, PauseScope};
 use crate::error::MailError;
@@ -31,7 +31,9 @@ pub(super) async fn accounts_with_work(
 
 pub(super) async fn next_due(db: &Db<'_>, now: Instant) -> Result<Option<Instant>, MailError> {
     let due = "select due_at from mail_message where state = 1 order by due_at limit 1";
-    let lease = "select lease_until from mail_message where state = 2 order by lease_until limit 1";
+    // One that has ended is found by whoever looks; or it is ours, and under way.
+    let lease = "select lease_until from mail_message where state = 2 and lease_until > ?1 \
+         order by lease_until limit 1";
     let mut earliest: Option<Instant> = None;
     let mut note = |at: Option<Instant>| {
         earliest = match (earliest, at) {
@@ -40,7 +42,7 @@ pub(super) async fn next_due(db: &Db<'_>, now: Instant) -> Result<Option<Instant
         };
     };
     note(db.row(due, &[]).await?.and_then(|row| row.opt_instant(0)));
-    note(db.row(lease, &[]).await?.and_then(|row| row.opt_instant(0)));
+    note(db.row(lease, values![now]).await?.and_then(|row| row.opt_instant(0)));
     let paused = db
         .rows(
             "select a.resume_at, a.resume_ordinary_at from mail_tally c \
@@ -184,13 +186,17 @@ pub(super) async fn note_pause(
 pub(super) async fn recover_expired(
     db: &Db<'_>,
     now: Instant,
+    instance: &str,
+    under_way: &[i64],
     limit: u32,
 ) -> Result<Moved, MailError> {
     let expired = db
         .rows(
             "select seq, tenant_id, account_id, id, lease_by, claimed_at from mail_message \
-             where state = 2 and lease_until <= ?1 order by lease_until limit ?2 [skip locked]",
-            values![now, limit],
+             where state = 2 and lease_until <= ?1 \
+             and not (lease_by = ?2 and seq in [ints ?3]) \
+             order by lease_until limit ?4 [skip locked]",
+            values![now, instance, list(under_way), limit],
         )
         .await?;
     let mut tally = Tally::default();
@@ -227,7 +233,7 @@ pub(super) async fn recover_expired(
         .await?;
     }
     tally.write(db).await?;
-    Ok(Moved { accounts: tally.accounts(), messages: expired.len() })
+    Ok(Moved { accounts: tally.accounts(), messages: expired.len() as u64 })
 }
 
 pub(super) async fn promote_due(db: &Db<'_>, now: Instant, limit: u32) -> Result<Moved, MailError> {
@@ -247,5 +253,5 @@ pub(super) async fn promote_due(db: &Db<'_>, now: Instant, limit: u32) -> Result
         tally.moved(&account, State::Deferred, State::Waiting);
     }
     tally.write(db).await?;
-    Ok(Moved { accounts: tally.accounts(), messages: rows.len() })
+    Ok(Moved { accounts: tally.accounts(), messages: rows.len() as u64 })
 }

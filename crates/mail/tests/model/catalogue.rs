@@ -1,7 +1,9 @@
 //! Tenants, accounts and keys.
 
 use crate::stage::{Stage, new_account, new_message, new_tenant};
-use tollgate_mail::{AccountKey, MailError, NewApiKey, NewTenant, Secret, Selection, Tls};
+use tollgate_mail::{
+    AccountKey, MailError, NewApiKey, NewTenant, Secret, Selection, SendError, Tls,
+};
 
 fn field(error: MailError) -> String {
     match error {
@@ -108,7 +110,7 @@ pub(crate) async fn a_tenant_is_deleted_with_all_that_is_its_own(stage: Stage) {
     mail.delete_tenant("acme").await.unwrap();
     assert_eq!(mail.tenants().await.unwrap(), []);
     assert_eq!(mail.accounts(None).await.unwrap(), []);
-    assert_eq!(mail.find_key(&key).await.unwrap(), None);
+    assert!(matches!(mail.usable_key(&key).await, Err(SendError::UnknownKey)));
     assert_eq!(mail.bearer(&token).await.unwrap(), None);
     assert_eq!(mail.counts().await.unwrap(), []);
 }
@@ -131,7 +133,7 @@ pub(crate) async fn what_does_not_exist_is_not_found(stage: Stage) {
         mail.accounts(Some("nobody")).await.map(drop),
         mail.create_key(key.clone()).await.map(drop),
         mail.delete_key("nobody").await,
-        mail.set_key_enabled("nobody", true).await,
+        mail.change_key("nobody", Some(true), None).await.map(drop),
         mail.message("acme", "nobody").await.map(drop),
         mail.suspend("nobody", None).await.map(drop),
     ] {
@@ -154,5 +156,24 @@ pub(crate) async fn report_secrets_are_made_once_and_shown_once(stage: Stage) {
     for bad in ["ftp://example.org", "https://", "example.org", "http://a b"] {
         let tenant = NewTenant { report_url: Some(bad.into()), ..tenant.clone() };
         assert_eq!(field(mail.put_tenant(tenant).await.unwrap_err()), "report_url", "{bad}");
+    }
+}
+
+pub(crate) async fn of_two_who_make_a_tenant_at_once_one_is_told_its_report_secret(stage: Stage) {
+    for round in 0..5 {
+        let new = NewTenant {
+            report_url: Some("https://example.org/reports".into()),
+            ..new_tenant(&format!("racing{round}"))
+        };
+        let put = |_| {
+            let (mail, new) = (stage.mail.clone(), new.clone());
+            tokio::spawn(async move { mail.put_tenant(new).await.unwrap().report_secret })
+        };
+        let tasks: Vec<_> = (0..8).map(put).collect();
+        let mut told = 0;
+        for task in tasks {
+            told += usize::from(task.await.unwrap().is_some());
+        }
+        assert_eq!(told, 1);
     }
 }

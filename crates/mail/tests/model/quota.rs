@@ -2,14 +2,15 @@
 
 use std::sync::Arc;
 
-use crate::stage::{Stage, new_account, new_message, new_tenant, request};
+use crate::stage::{Stage, new_account, new_message, new_tenant, request, send};
+use testkit::servers::Postgres;
 use tollgate::{Clock, Instant, Span};
-use tollgate_mail::{Refused, Selection, SendError, Sent};
+use tollgate_mail::{MailError, Refused, Selection, SendError, Sent};
 
 pub(crate) async fn exactly_the_limit_passes_and_one_more_does_not(stage: Stage) {
     let key = stage.key(100).await;
-    assert_eq!(stage.mail.send(&key, request(95), None).await.unwrap().remaining, 5);
-    let refused = stage.mail.send(&key, request(6), None).await;
+    assert_eq!(stage.send(&key, request(95), None).await.unwrap().remaining, 5);
+    let refused = stage.send(&key, request(6), None).await;
     let Err(SendError::Refused(Refused {
         current,
         requested,
@@ -26,15 +27,15 @@ pub(crate) async fn exactly_the_limit_passes_and_one_more_does_not(stage: Stage)
     assert_eq!(retry_at, midnight);
     assert_eq!(retry_after_secs, midnight.whole_secs_since(stage.clock.now()));
     // A refusal spends nothing, and what still fits passes.
-    assert_eq!(stage.mail.send(&key, request(5), None).await.unwrap().remaining, 0);
+    assert_eq!(stage.send(&key, request(5), None).await.unwrap().remaining, 0);
     assert_eq!(stage.pending().await, 2);
     stage.clock.set(retry_at);
-    assert_eq!(stage.mail.send(&key, request(6), None).await.unwrap().remaining, 94);
+    assert_eq!(stage.send(&key, request(6), None).await.unwrap().remaining, 94);
 }
 
 pub(crate) async fn more_recipients_than_the_limit_can_never_pass(stage: Stage) {
     let key = stage.key(100).await;
-    let never = stage.mail.send(&key, request(500), None).await;
+    let never = stage.send(&key, request(500), None).await;
     assert!(matches!(never, Err(SendError::NeverFits { requested: 500, limit: 100 })), "{never:?}");
     assert_eq!((stage.used(&key).await, stage.pending().await), (0, 0));
 }
@@ -57,11 +58,11 @@ pub(crate) async fn nothing_invalid_spends_quota(stage: Stage) {
     injected.headers.insert("X-A".into(), "b\r\nBcc: eve@example.org".into());
     bad.push(injected);
     for request in bad {
-        let answer = stage.mail.send(&key, request.clone(), None).await;
+        let answer = stage.send(&key, request.clone(), None).await;
         assert!(matches!(answer, Err(SendError::Invalid(_))), "{request:?}: {answer:?}");
     }
     let large = tollgate_mail::SendRequest { text: Some("x".repeat(26 << 20)), ..good };
-    let answer = stage.mail.send(&key, large, None).await;
+    let answer = stage.send(&key, large, None).await;
     assert!(matches!(answer, Err(SendError::TooLarge { .. })), "{answer:?}");
     assert_eq!((stage.used(&key).await, stage.pending().await), (0, 0));
 }
@@ -69,18 +70,18 @@ pub(crate) async fn nothing_invalid_spends_quota(stage: Stage) {
 pub(crate) async fn wrong_and_disabled_keys_are_told_apart(stage: Stage) {
     let secret = stage.key(10).await;
     assert!(secret.starts_with("tgk_"));
-    let key = stage.mail.find_key(&secret).await.unwrap().unwrap();
+    let key = stage.mail.usable_key(&secret).await.unwrap();
     assert!(!format!("{key:?}").contains(&secret[4..]), "the secret is not kept");
-    let wrong = stage.mail.send("tgk_wrong", request(1), None).await;
+    let wrong = stage.send("tgk_wrong", request(1), None).await;
     assert!(matches!(wrong, Err(SendError::UnknownKey)), "{wrong:?}");
-    stage.mail.set_key_enabled(&key.id, false).await.unwrap();
-    let disabled = stage.mail.send(&secret, request(1), None).await;
+    stage.mail.change_key(&key.id, Some(false), None).await.unwrap();
+    let disabled = stage.send(&secret, request(1), None).await;
     assert!(matches!(disabled, Err(SendError::DisabledKey)), "{disabled:?}");
     assert!(matches!(stage.mail.usage(&secret).await, Err(SendError::DisabledKey)));
-    stage.mail.set_key_enabled(&key.id, true).await.unwrap();
-    stage.mail.send(&secret, request(1), None).await.unwrap();
+    stage.mail.change_key(&key.id, Some(true), None).await.unwrap();
+    stage.send(&secret, request(1), None).await.unwrap();
     stage.mail.delete_key(&key.id).await.unwrap();
-    let gone = stage.mail.send(&secret, request(1), None).await;
+    let gone = stage.send(&secret, request(1), None).await;
     assert!(matches!(gone, Err(SendError::UnknownKey)), "{gone:?}");
 }
 
@@ -91,7 +92,7 @@ pub(crate) async fn racing_sends_never_pass_the_limit_and_fill_it(stage: Stage) 
         let (mail, key) = (stage.mail.clone(), key.clone());
         tasks.push(tokio::spawn(async move {
             let size = 1 + n % 9;
-            mail.send(&key, request(size), None).await.map(|_| size).unwrap_or(0)
+            send(&mail, &key, request(size), None).await.map(|_| size).unwrap_or(0)
         }));
     }
     let mut sent = 0;
@@ -101,24 +102,31 @@ pub(crate) async fn racing_sends_never_pass_the_limit_and_fill_it(stage: Stage) 
     assert_eq!(stage.used(&key).await, sent);
     assert!(sent <= 100, "{sent} of 100");
     // 1 always fits until all is used.
-    while stage.mail.send(&key, request(1), None).await.is_ok() {}
+    while stage.send(&key, request(1), None).await.is_ok() {}
     assert_eq!(stage.used(&key).await, 100);
 }
 
 pub(crate) async fn usage_adds_nothing_and_reads_above_a_lowered_limit(stage: Stage) {
     let secret = stage.key(10).await;
-    stage.mail.send(&secret, request(7), None).await.unwrap();
+    stage.send(&secret, request(7), None).await.unwrap();
     for _ in 0..3 {
         let usage = stage.mail.usage(&secret).await.unwrap();
         assert_eq!((usage.emails_sent_today, usage.emails_remaining), (7, 3));
     }
     let id = stage.mail.usage(&secret).await.unwrap().api_key_id;
-    stage.mail.set_key_limit(&id, 5).await.unwrap();
+    stage.mail.change_key(&id, None, Some(5)).await.unwrap();
     let usage = stage.mail.usage(&secret).await.unwrap();
     assert_eq!(usage.daily_limit, 5);
     assert_eq!((usage.emails_sent_today, usage.emails_remaining), (7, 0));
-    stage.mail.set_key_limit(&id, 8).await.unwrap();
-    assert_eq!(stage.mail.send(&secret, request(1), None).await.unwrap().remaining, 0);
+    // Both at once, or neither.
+    let bad = stage.mail.change_key(&id, Some(false), Some(u64::MAX)).await;
+    assert!(matches!(&bad, Err(MailError::Invalid(it)) if it.field == "daily_limit"), "{bad:?}");
+    assert_eq!(stage.mail.usage(&secret).await.unwrap().daily_limit, 5);
+    let off = stage.mail.change_key(&id, Some(false), Some(8)).await.unwrap();
+    assert_eq!((off.enabled, off.daily_limit), (false, 8));
+    let on = stage.mail.change_key(&id, Some(true), None).await.unwrap();
+    assert_eq!((on.enabled, on.daily_limit), (true, 8));
+    assert_eq!(stage.send(&secret, request(1), None).await.unwrap().remaining, 0);
 }
 
 pub(crate) async fn the_day_begins_at_the_keys_own_midnight_also_across_a_change_of_clocks(
@@ -128,52 +136,52 @@ pub(crate) async fn the_day_begins_at_the_keys_own_midnight_also_across_a_change
     let key = stage.key_in("Europe/Rome", 1).await;
     let noon_before = Instant::from_secs(1_774_695_600 + 12 * 3600 - 3600); // 28th, 12:00 in Rome
     stage.clock.set(noon_before);
-    stage.mail.send(&key, request(1), None).await.unwrap();
+    stage.send(&key, request(1), None).await.unwrap();
     let reset = stage.mail.usage(&key).await.unwrap().reset_time;
     assert_eq!(reset.to_string(), "2026-03-28T23:00:00.000000Z");
     stage.clock.set(reset.minus(Span::from_micros(1).unwrap()));
-    assert!(stage.mail.send(&key, request(1), None).await.is_err());
+    assert!(stage.send(&key, request(1), None).await.is_err());
     stage.clock.set(reset);
-    stage.mail.send(&key, request(1), None).await.unwrap();
+    stage.send(&key, request(1), None).await.unwrap();
     let reset = stage.mail.usage(&key).await.unwrap().reset_time;
     assert_eq!(reset.to_string(), "2026-03-29T22:00:00.000000Z");
     stage.clock.set(reset.minus(Span::from_micros(1).unwrap()));
-    assert!(stage.mail.send(&key, request(1), None).await.is_err());
+    assert!(stage.send(&key, request(1), None).await.is_err());
     stage.clock.set(reset);
-    stage.mail.send(&key, request(1), None).await.unwrap();
+    stage.send(&key, request(1), None).await.unwrap();
 }
 
 pub(crate) async fn an_idempotency_key_counts_and_queues_once(stage: Stage) {
     let key = stage.key(10).await;
-    let first = stage.mail.send(&key, request(3), Some("once")).await.unwrap();
+    let first = stage.send(&key, request(3), Some("once")).await.unwrap();
     assert_eq!(first.remaining, 7);
-    let again = stage.mail.send(&key, request(3), Some("once")).await.unwrap();
+    let again = stage.send(&key, request(3), Some("once")).await.unwrap();
     assert_eq!(again, first);
-    let other = stage.mail.send(&key, request(3), Some("twice")).await.unwrap();
+    let other = stage.send(&key, request(3), Some("twice")).await.unwrap();
     assert_ne!(other.id, first.id);
     assert_eq!((stage.used(&key).await, stage.pending().await), (6, 2));
     // Keys of two callers do not meet.
     let theirs = stage.key(10).await;
-    let theirs = stage.mail.send(&theirs, request(3), Some("once")).await.unwrap();
+    let theirs = stage.send(&theirs, request(3), Some("once")).await.unwrap();
     assert_ne!(theirs.id, first.id);
 }
 
 pub(crate) async fn an_idempotency_key_is_forgotten_after_a_day(stage: Stage) {
     let key = stage.key(10).await;
-    let first = stage.mail.send(&key, request(3), Some("once")).await.unwrap();
+    let first = stage.send(&key, request(3), Some("once")).await.unwrap();
     stage.clock.advance(Span::from_secs(25 * 3600));
-    let later = stage.mail.send(&key, request(3), Some("once")).await.unwrap();
+    let later = stage.send(&key, request(3), Some("once")).await.unwrap();
     assert_ne!(later.id, first.id);
     assert_eq!((stage.used(&key).await, stage.pending().await), (3, 2));
 }
 
 pub(crate) async fn an_idempotency_key_with_another_message_is_refused(stage: Stage) {
     let key = stage.key(10).await;
-    stage.mail.send(&key, request(3), Some("once")).await.unwrap();
+    stage.send(&key, request(3), Some("once")).await.unwrap();
     let mut other = request(3);
     other.subject = "another".into();
     for other in [other, request(2)] {
-        let answer = stage.mail.send(&key, other, Some("once")).await;
+        let answer = stage.send(&key, other, Some("once")).await;
         assert!(matches!(answer, Err(SendError::KeyReused)), "{answer:?}");
     }
     assert_eq!((stage.used(&key).await, stage.pending().await), (3, 1));
@@ -184,7 +192,7 @@ pub(crate) async fn racing_retries_under_one_idempotency_key_are_one_message(sta
     let tasks: Vec<_> = (0..8)
         .map(|_| {
             let (mail, key) = (stage.mail.clone(), key.clone());
-            tokio::spawn(async move { mail.send(&key, request(4), Some("once")).await.unwrap() })
+            tokio::spawn(async move { send(&mail, &key, request(4), Some("once")).await.unwrap() })
         })
         .collect();
     let mut answers: Vec<Sent> = Vec::new();
@@ -197,7 +205,7 @@ pub(crate) async fn racing_retries_under_one_idempotency_key_are_one_message(sta
 
 pub(crate) async fn deleting_an_unsent_message_gives_its_quota_back(stage: Stage) {
     let key = stage.key(10).await;
-    let sent = stage.mail.send(&key, request(4), None).await.unwrap();
+    let sent = stage.send(&key, request(4), None).await.unwrap();
     stage.mail.add_messages(vec![new_message("other")]).await.unwrap();
     assert_eq!(stage.used(&key).await, 4);
     let one = Selection {
@@ -218,12 +226,47 @@ pub(crate) async fn the_sender_is_the_accounts_unless_given(stage: Stage) {
     for account in ["main", "plain"] {
         let mut request = request(1);
         request.account_id = Some(account.into());
-        let sent = stage.mail.send(&key, request, None).await.unwrap();
+        let sent = stage.send(&key, request, None).await.unwrap();
         let row = stage.mail.message("acme", &sent.id).await.unwrap();
         assert_eq!(row.account_id, account);
     }
     let mut bad = request(1);
     bad.headers.insert("From".into(), "nobody".into());
-    let answer = stage.mail.send(&key, bad, None).await;
+    let answer = stage.send(&key, bad, None).await;
     assert!(matches!(&answer, Err(SendError::Invalid(it)) if it.field == "from"), "{answer:?}");
+}
+
+/// What PostgreSQL does with a new message instead of keeping it.
+async fn trigger(stage: &Stage, when: &str, action: &str) {
+    let schema = stage.schema.clone().unwrap();
+    let sql = format!(
+        "create or replace function {schema}.spoil() returns trigger language plpgsql as \
+             $$ begin {action}; return new; end $$; \
+         create {when} insert on {schema}.mail_message \
+             {} for each row execute function {schema}.spoil()",
+        if when.starts_with("constraint") { "deferrable initially deferred" } else { "" },
+    );
+    tokio::task::spawn_blocking(move || Postgres::shared().psql(&sql)).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_message_that_was_never_to_be_kept_gives_its_quota_back() {
+    let stage = Stage::postgres().await;
+    let key = stage.key(10).await;
+    trigger(&stage, "trigger spoil before", "raise exception 'no'").await;
+    let answer = stage.send(&key, request(4), None).await;
+    assert!(matches!(answer, Err(SendError::Store(_))), "{answer:?}");
+    assert_eq!(stage.used(&key).await, 0);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_message_that_may_have_been_kept_stays_counted() {
+    let stage = Stage::postgres().await;
+    let key = stage.key(10).await;
+    // The connection ends in the middle of the commit: nobody can know what came of it.
+    let action = "perform pg_terminate_backend(pg_backend_pid())";
+    trigger(&stage, "constraint trigger spoil after", action).await;
+    let answer = stage.send(&key, request(4), None).await;
+    assert!(matches!(answer, Err(SendError::Store(_))), "{answer:?}");
+    assert_eq!(stage.used(&key).await, 4);
 }

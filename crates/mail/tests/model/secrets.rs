@@ -71,6 +71,29 @@ async fn a_key_file_is_made_at_first_need_and_needed_from_then_on() {
 }
 
 #[tokio::test]
+async fn a_key_file_that_holds_no_key_is_named() {
+    let folder = tempfile::tempdir().unwrap();
+    let url = format!("sqlite:{}", folder.path().join("gate.db").display());
+    let file = folder.path().join("gate-mail.key");
+    for text in ["", "sesame"] {
+        std::fs::write(&file, text).unwrap();
+        let bad = open(&url, KeySource::File(file.clone())).await.err();
+        let Some(MailError::Key(message)) = bad else { panic!("{bad:?}") };
+        assert!(message.contains(&file.display().to_string()), "{message}");
+        assert!(!message.contains("sesame"), "{message}");
+    }
+    // Nor does one that came meanwhile become the key.
+    std::fs::remove_file(&file).unwrap();
+    let (_gate, mail) = open(&url, KeySource::File(file.clone())).await.unwrap();
+    std::fs::write(&file, "").unwrap();
+    let sealed = add_account(&mail).await;
+    assert!(matches!(sealed, Err(MailError::Key(_))), "{sealed:?}");
+    let files = std::fs::read_dir(folder.path()).unwrap();
+    let named = files.map(|file| file.unwrap().file_name().into_string().unwrap());
+    assert_eq!(named.filter(|name| name.contains("key")).collect::<Vec<_>>(), ["gate-mail.key"]);
+}
+
+#[tokio::test]
 async fn another_key_is_an_error_at_start() {
     let folder = tempfile::tempdir().unwrap();
     let url = format!("sqlite:{}", folder.path().join("gate.db").display());

@@ -5,13 +5,15 @@ use testkit::servers::Postgres;
 use tollgate::Tollgate;
 use tollgate_mail::{
     AccountKey, Content, KeySource, Mail, MailSettings, NewAccount, NewApiKey, NewMessage,
-    NewTenant, Secret, SendRequest,
+    NewTenant, Secret, SendError, SendRequest, Sent,
 };
 
 pub(crate) struct Stage {
     pub(crate) mail: Mail,
     pub(crate) gate: Tollgate,
     pub(crate) clock: ManualClock,
+    /// Where PostgreSQL keeps it.
+    pub(crate) schema: Option<String>,
     _ground: Option<tempfile::TempDir>,
 }
 
@@ -62,6 +64,16 @@ pub(crate) fn request(recipients: usize) -> SendRequest {
     }
 }
 
+/// Looks the key up and sends with it.
+pub(crate) async fn send(
+    mail: &Mail,
+    secret: &str,
+    request: SendRequest,
+    once: Option<&str>,
+) -> Result<Sent, SendError> {
+    mail.send(mail.usable_key(secret).await?, request, once).await
+}
+
 impl Stage {
     pub(crate) async fn memory() -> Self {
         Self::on("memory:", ManualClock::start(), None).await
@@ -76,7 +88,8 @@ impl Stage {
     pub(crate) async fn postgres() -> Self {
         let schema = testkit::random::name("mail").replace('-', "_");
         let url = format!("{}?schema={schema}&deadline=20s", Postgres::shared().url());
-        Self::on(&url, ManualClock::start(), None).await
+        let stage = Self::on(&url, ManualClock::start(), None).await;
+        Self { schema: Some(schema), ..stage }
     }
 
     async fn on(url: &str, clock: ManualClock, ground: Option<tempfile::TempDir>) -> Self {
@@ -84,7 +97,7 @@ impl Stage {
         let mail = Mail::open(gate.clone(), url, settings()).await.unwrap();
         mail.put_tenant(new_tenant("acme")).await.unwrap();
         mail.put_account(new_account("acme", "main")).await.unwrap();
-        Self { mail, gate, clock, _ground: ground }
+        Self { mail, gate, clock, schema: None, _ground: ground }
     }
 
     /// A key of this daily limit; its secret.
@@ -101,6 +114,15 @@ impl Stage {
             timezone: timezone.into(),
         };
         self.mail.create_key(new).await.unwrap().1
+    }
+
+    pub(crate) async fn send(
+        &self,
+        secret: &str,
+        request: SendRequest,
+        once: Option<&str>,
+    ) -> Result<Sent, SendError> {
+        send(&self.mail, secret, request, once).await
     }
 
     pub(crate) async fn used(&self, key: &str) -> u64 {

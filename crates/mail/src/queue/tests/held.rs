@@ -163,6 +163,31 @@ pub(super) async fn a_paced_account_and_a_free_one_are_listed_apart(stage: Stage
     }
 }
 
+pub(super) async fn a_page_over_many_accounts_has_the_first_of_all(stage: Stage) {
+    let account = |n: usize| crate::model::AccountKey::new(TENANT, format!("a{n}"));
+    for n in 0..5 {
+        stage.account(&account(n)).await;
+    }
+    // The later the account's name, the earlier its messages; and some of each at any place.
+    let messages = (0..60).map(|n| {
+        let mut message = message(&format!("m{n:02}"));
+        message.priority = (n % 4) as u8;
+        message.account = account(if n % 7 == 0 { n % 5 } else { 4 - n / 12 });
+        message
+    });
+    stage.add(messages.collect()).await;
+    let status = Some(Status::Pending);
+    let query = MessageQuery { status, limit: 7, ..MessageQuery::of_tenant(TENANT) };
+    let (mut seen, mut after) = (Vec::new(), 0);
+    loop {
+        let page = stage.queue.messages(&query, after, NOW).await.unwrap();
+        let Some((last, _)) = page.last() else { break };
+        after = *last;
+        seen.extend(page.into_iter().map(|(_, row)| row.id));
+    }
+    assert_eq!(seen, (0..60).map(|n| format!("m{n:02}")).collect::<Vec<_>>());
+}
+
 pub(super) async fn counts_add_up_after_every_step(stage: Stage) {
     let mut messages: Vec<_> = (0..6).map(|n| of_batch(&format!("m{n}"), "x")).collect();
     messages[5].deferred_until = Some(at(60));

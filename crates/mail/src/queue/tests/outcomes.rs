@@ -2,7 +2,7 @@
 
 use super::stage::{NOW, Stage, TENANT, at, lease, main_account, message};
 use crate::model::Status;
-use crate::queue::{Finished, Outcome, Pause, PauseCause, PauseScope};
+use crate::queue::{Finished, MessageRecord, Outcome, Pause, PauseCause, PauseScope};
 
 pub(super) async fn what_was_sent_is_final_and_its_content_gone(stage: Stage) {
     stage.add_ids(&["a"]).await;
@@ -16,7 +16,7 @@ pub(super) async fn what_was_sent_is_final_and_its_content_gone(stage: Stage) {
     assert_eq!((attempt.smtp_code, attempt.outcome.as_str()), (Some(250), "sent"));
     let counts = stage.counts(NOW).await;
     assert_eq!((counts.sent, counts.errors, counts.pending), (1, 0, 0));
-    assert_eq!(stage.queue.recover_expired(at(9999), 10).await.unwrap().messages, 0);
+    assert_eq!(stage.queue.recover_expired(at(9999), "me", &[], 10).await.unwrap().messages, 0);
 }
 
 pub(super) async fn a_failure_is_final_reported_and_due_back(stage: Stage) {
@@ -89,7 +89,7 @@ pub(super) async fn a_rate_limited_message_is_no_attempt(stage: Stage) {
 pub(super) async fn a_lost_lease_changes_nothing_but_the_log(stage: Stage) {
     stage.add_ids(&["a"]).await;
     let claimed = stage.claim_one().await;
-    stage.queue.recover_expired(at(300), 10).await.unwrap();
+    stage.queue.recover_expired(at(300), "me", &[], 10).await.unwrap();
     let theirs = stage.queue.claim(&main_account(), lease("another", at(300)), 1).await.unwrap();
     let failed = Outcome::Failed { reason: "too late".into() };
     assert_eq!(stage.finish(&claimed, failed).await, Finished::Lost);
@@ -103,7 +103,7 @@ pub(super) async fn a_lost_lease_changes_nothing_but_the_log(stage: Stage) {
 pub(super) async fn a_late_success_is_noted_if_nobody_else_has_the_message(stage: Stage) {
     stage.add_ids(&["a"]).await;
     let claimed = stage.claim_one().await;
-    stage.queue.recover_expired(at(300), 10).await.unwrap();
+    stage.queue.recover_expired(at(300), "me", &[], 10).await.unwrap();
     assert_eq!(stage.finish(&claimed, Outcome::Sent).await, Finished::Noted);
     assert_eq!(stage.claim_at(at(300), 1).await, []);
     let counts = stage.counts(NOW).await;
@@ -125,11 +125,43 @@ pub(super) async fn reports_are_leased_to_one_and_kept_until_taken(stage: Stage)
     // A lease that was not kept is another's in the end.
     let theirs = stage.queue.reports_claim(lease("other", at(300)), 2).await.unwrap().unwrap();
     assert_eq!(theirs.reports, mine.reports);
-    stage.queue.reports_done(TENANT, "other", &theirs.reports).await.unwrap();
+    stage.queue.reports_done(TENANT, "other", &theirs.reports, at(300)).await.unwrap();
     let rest = stage.queue.reports_claim(lease("me", at(300)), 2).await.unwrap().unwrap();
     assert_eq!(rest.reports[0].message_id, "c");
-    stage.queue.reports_done(TENANT, "me", &rest.reports).await.unwrap();
+    stage.queue.reports_done(TENANT, "me", &rest.reports, at(300)).await.unwrap();
     assert!(stage.queue.reports_claim(lease("me", at(300)), 2).await.unwrap().is_none());
+}
+
+pub(super) async fn tenants_with_reports_take_turns(stage: Stage) {
+    let tenants = ["x", "y", "z"];
+    for tenant in tenants {
+        let account = crate::model::AccountKey::new(tenant, "main");
+        stage.tenant(tenant, Some("https://example.org/reports")).await;
+        stage.account(&account).await;
+        for id in ["1", "2", "3"] {
+            stage.add(vec![MessageRecord { account: account.clone(), ..message(id) }]).await;
+        }
+        let claims = stage.queue.claim(&account, lease("me", NOW), 3).await.unwrap();
+        for claimed in claims.unwrap().messages {
+            stage.finish(&claimed, Outcome::Sent).await;
+        }
+    }
+    let mut served = Vec::new();
+    for turn in 1..=9 {
+        let claim = stage.queue.reports_claim(lease("me", at(turn)), 1).await.unwrap().unwrap();
+        served.push(claim.tenant_id.clone());
+        // Some do not take theirs at first.
+        if turn <= 3 && claim.tenant_id == "x" {
+            stage.queue.reports_failed("x", "me", at(turn + 2)).await.unwrap();
+        } else {
+            let (tenant_id, at) = (&claim.tenant_id, at(turn));
+            stage.queue.reports_done(tenant_id, "me", &claim.reports, at).await.unwrap();
+        }
+    }
+    assert_eq!(served, ["x", "y", "z", "y", "x", "z", "y", "x", "z"]);
+    // A clock that was set back keeps nobody waiting.
+    let last = stage.queue.reports_claim(lease("me", NOW), 1).await.unwrap().unwrap();
+    assert_eq!(last.tenant_id, "x");
 }
 
 pub(super) async fn reports_that_failed_wait(stage: Stage) {

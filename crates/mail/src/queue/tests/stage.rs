@@ -12,7 +12,7 @@ use crate::model::{
 use crate::queue::records::encode_content;
 use crate::queue::{
     AccountRecord, Claimed, Finish, Finished, Inserted, Lease, MessageRecord, Outcome, Queue,
-    TenantRecord,
+    ReportSecret,
 };
 
 pub(super) const NOW: Instant = Instant::from_secs(1_772_714_096);
@@ -109,8 +109,7 @@ impl Stage {
             has_token: false,
             created_at: NOW,
         };
-        let record = TenantRecord { tenant, report_secret_sealed: Some(vec![1, 2, 3]) };
-        self.queue.put_tenant(&record).await.unwrap();
+        self.queue.put_tenant(&tenant, &ReportSecret::Given(vec![1, 2, 3])).await.unwrap();
     }
 
     pub(super) async fn account(&self, key: &AccountKey) {

@@ -160,11 +160,25 @@ pub(super) async fn the_next_instant_is_the_earliest_of_all(stage: Stage) {
     assert_eq!(stage.queue.next_due(NOW).await.unwrap(), Some(at(100)), "a message is due");
 }
 
+pub(super) async fn what_we_have_under_way_is_not_recovered(stage: Stage) {
+    stage.add_ids(&["a", "b", "c"]).await;
+    let mine = stage.claim_at(NOW, 2).await;
+    let theirs = stage.queue.claim(&main_account(), lease("another", NOW), 1).await.unwrap();
+    let under_way = [mine[0].seq, theirs.unwrap().messages[0].seq];
+    let moved = stage.queue.recover_expired(at(300), "me", &under_way, 10).await.unwrap();
+    assert_eq!(moved.messages, 2, "a turn of ours that was cut short, and theirs");
+    assert_eq!(ids(&stage.claim_at(at(300), 9).await), ["b", "c"]);
+    let mut later = message("later");
+    later.deferred_until = Some(at(400));
+    stage.add(vec![later]).await;
+    assert_eq!(stage.queue.next_due(at(301)).await.unwrap(), Some(at(400)), "not the ended lease");
+}
+
 pub(super) async fn an_expired_lease_is_recovered_and_logged(stage: Stage) {
     stage.add_ids(&["a", "b"]).await;
     stage.claim_at(NOW, 1).await;
-    assert_eq!(stage.queue.recover_expired(at(299), 10).await.unwrap().messages, 0);
-    let moved = stage.queue.recover_expired(at(300), 10).await.unwrap();
+    assert_eq!(stage.queue.recover_expired(at(299), "me", &[], 10).await.unwrap().messages, 0);
+    let moved = stage.queue.recover_expired(at(300), "me", &[], 10).await.unwrap();
     assert_eq!((moved.accounts, moved.messages), (vec![main_account()], 1));
     let again = stage.claim_at(at(300), 9).await;
     assert_eq!((ids(&again), again[0].attempts), (vec!["a", "b"], 2));

@@ -140,16 +140,7 @@ pub(crate) async fn put(
         return Err(Problem::bad_request("nothing to change: give enabled, daily_limit or both"));
     }
     let mail = app.mail.clone();
-    let key = app.finish_mail(async move {
-        // The limit first: it may be refused, and then nothing has changed.
-        if let Some(limit) = daily_limit {
-            mail.set_key_limit(&id, limit).await?;
-        }
-        if let Some(enabled) = enabled {
-            mail.set_key_enabled(&id, enabled).await?;
-        }
-        mail.key(&id).await
-    });
+    let key = app.finish_mail(async move { mail.change_key(&id, enabled, daily_limit).await });
     Ok(Json(KeyRow::of(key.await?)))
 }
 

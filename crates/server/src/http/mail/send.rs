@@ -14,7 +14,7 @@ use utoipa::ToSchema;
 
 use super::add_messages::OneOrMany;
 use crate::body::{self, parse};
-use crate::http::{carried_through, schema};
+use crate::http::schema;
 use crate::idempotency::{self, headers_of};
 use crate::problem::Problem;
 use crate::state::App;
@@ -87,20 +87,12 @@ pub(crate) async fn post(
     let (parts, body) = request.into_parts();
     let secret = secret_of(&parts.headers)?;
     // Nobody's body is read before it is known whose it is.
-    match app.mail.find_key(&secret).await {
-        Ok(Some(key)) if key.enabled => {}
-        Ok(Some(_)) => return Err(app.send_failed(SendError::DisabledKey)),
-        Ok(None) => return Err(app.send_failed(SendError::UnknownKey)),
-        Err(error) => return Err(app.mail_failed(error)),
-    }
+    let key = app.mail.usable_key(&secret).await.map_err(|error| app.send_failed(error))?;
     let bytes = body::read(body, app.mail_body_limits).await?;
     let once = idempotency::key_of(&parts.headers)?;
     let request = read(&bytes)?;
-    let mail = app.mail.clone();
-    // Quota and message go together: a caller who goes away must not leave one without the other.
-    let sent = carried_through(async move { mail.send(&secret, request, once.as_deref()).await })
-        .await?
-        .map_err(|error| app.send_failed(error))?;
+    let sent = app.mail.send(key, request, once.as_deref()).await;
+    let sent = sent.map_err(|error| app.send_failed(error))?;
     let queued = Queued { status: "queued", remaining: sent.remaining, id: sent.id };
     Ok((StatusCode::ACCEPTED, headers_of(&sent.headers), Json(queued)))
 }

@@ -1,0 +1,202 @@
+//! After an attempt: what is to become of its message and its account, noted, and told to all who
+//! wait for it.
+
+use std::time::Duration;
+
+use tollgate::Instant;
+
+use super::delays::{after, growing};
+use super::turn::{Attempt, Context, pause};
+use crate::error::MailError;
+use crate::model::{AccountKey, Content};
+use crate::queue::{Claimed, Finish, Finished, Outcome, PauseCause, PauseScope};
+use crate::secrets;
+use crate::smtp::{Failure, Kind, Reply, Stage};
+
+/// Between two tries to note an outcome.
+const NOTE_AGAIN: Duration = Duration::from_millis(200);
+
+impl Context {
+    pub(super) async fn sent(
+        &self,
+        attempt: &Attempt<'_>,
+        content: Option<&Content>,
+        reply: Reply,
+    ) -> Result<(), MailError> {
+        let claimed = attempt.claimed;
+        let AccountKey { tenant_id, account_id } = &claimed.account;
+        let (message_id, attempts, code) = (&claimed.id, claimed.attempts, reply.code);
+        let to = self.hashed(content);
+        tracing::info!(tenant_id, account_id, message_id, attempts, code, to, "sent");
+        let finish = Finish {
+            claimed,
+            instance: &self.inner.instance,
+            started_at: attempt.started_at,
+            finished_at: self.inner.gate.now(),
+            smtp_code: Some(reply.code),
+            smtp_text: reply.text,
+            outcome: Outcome::Sent,
+        };
+        self.silent_since.lock().remove(&claimed.account);
+        self.note(&finish).await?;
+        self.reported.notify_one();
+        Ok(())
+    }
+
+    pub(super) async fn failed(
+        &self,
+        attempt: &Attempt<'_>,
+        content: Option<&Content>,
+        failure: Failure,
+    ) -> Result<(), MailError> {
+        // Before the outcome is noted: whoever is next may need the unit. What was perhaps sent
+        // stays counted.
+        if let Some(receipt) = attempt.receipt.as_ref().filter(|_| !failure.maybe_sent)
+            && let Err(error) = self.inner.gate.refund(receipt).await
+        {
+            tracing::warn!(%error, "the unit of a failed attempt stays spent");
+        }
+        let claimed = attempt.claimed;
+        let outcome = self.outcome_of(attempt, &failure).await?;
+        let AccountKey { tenant_id, account_id } = &claimed.account;
+        let (message_id, attempts) = (&claimed.id, claimed.attempts);
+        let (code, stage, to) = (failure.code, failure.stage, self.hashed(content));
+        let last = matches!(outcome, Outcome::Failed { .. });
+        tracing::info!(
+            tenant_id,
+            account_id,
+            message_id,
+            attempts,
+            code,
+            ?stage,
+            to,
+            last,
+            "not sent"
+        );
+        tracing::debug!(tenant_id, message_id, reason = failure.text, "not sent, because");
+        self.expect(claimed, &outcome);
+        let finish = Finish {
+            claimed,
+            instance: &self.inner.instance,
+            started_at: attempt.started_at,
+            finished_at: self.inner.gate.now(),
+            smtp_code: failure.code,
+            smtp_text: failure.text.clone(),
+            outcome,
+        };
+        self.note(&finish).await?;
+        if last {
+            self.after_failure().await;
+        } else if failure.stage == Stage::Connecting && failure.kind == Kind::Temporary {
+            self.rest_server(attempt, &finish.outcome).await?;
+        }
+        Ok(())
+    }
+
+    /// What is to become of a message that was not sent.
+    async fn outcome_of(
+        &self,
+        attempt: &Attempt<'_>,
+        failure: &Failure,
+    ) -> Result<Outcome, MailError> {
+        let settings = &self.inner.settings;
+        let claimed = attempt.claimed;
+        let reason = failure.text.clone();
+        if failure.kind == Kind::Permanent {
+            return Ok(Outcome::Failed { reason });
+        }
+        let now = self.inner.gate.now();
+        let end = after(self.aging_since(attempt, failure).await?, settings.max_age);
+        if now >= end {
+            let reason = format!("given up after {} attempts: {reason}", claimed.attempts);
+            return Ok(Outcome::Failed { reason });
+        }
+        if failure.kind == Kind::Throttled {
+            let delay = growing(settings.throttle_base, settings.retry_max, claimed.attempts);
+            let until = after(now, delay);
+            let pause = pause(attempt.sender, until, PauseScope::All, PauseCause::Server);
+            return Ok(Outcome::Throttled { pause, reason });
+        }
+        let delay = growing(settings.retry_base, settings.retry_max, claimed.attempts);
+        Ok(Outcome::Retry { at: after(now, delay).min(end), reason })
+    }
+
+    /// A message ages from its first attempt: it is not its fault how long it had to wait for its
+    /// turn. But behind a server that is silent, all that wait age together.
+    async fn aging_since(
+        &self,
+        attempt: &Attempt<'_>,
+        failure: &Failure,
+    ) -> Result<Instant, MailError> {
+        let Attempt { claimed, started_at, .. } = attempt;
+        let AccountKey { tenant_id, .. } = &claimed.account;
+        let log = self.inner.queue.attempts(tenant_id, &claimed.id).await?;
+        let first = log.first().map_or(*started_at, |first| first.started_at);
+        let mut silent_since = self.silent_since.lock();
+        if failure.stage == Stage::Message {
+            silent_since.remove(&claimed.account);
+            return Ok(first);
+        }
+        let silent = *silent_since.entry(claimed.account.clone()).or_insert(*started_at);
+        Ok(first.min(silent.max(claimed.created_at)))
+    }
+
+    /// Notes when there is something to do again.
+    fn expect(&self, claimed: &Claimed, outcome: &Outcome) {
+        match outcome {
+            Outcome::Retry { at, .. } => self.alarms.look_at(*at),
+            Outcome::Throttled { pause, .. } => {
+                let AccountKey { tenant_id, account_id } = &claimed.account;
+                tracing::warn!(tenant_id, account_id, "the server asks for a pause");
+                self.alarms.wake(&claimed.account, pause.scope, pause.until);
+            }
+            Outcome::Sent | Outcome::Failed { .. } | Outcome::RateLimited { .. } => {}
+        }
+    }
+
+    /// A server that cannot be talked to is not asked again for each of its messages.
+    async fn rest_server(&self, attempt: &Attempt<'_>, outcome: &Outcome) -> Result<(), MailError> {
+        let Outcome::Retry { at, .. } = outcome else { return Ok(()) };
+        let pause = pause(attempt.sender, *at, PauseScope::All, PauseCause::Server);
+        self.inner.queue.pause_account(&pause).await
+    }
+
+    /// Notes an outcome, however long storage is away: what was sent and is not noted is sent
+    /// twice. After the lease it is somebody else's.
+    pub(super) async fn note(&self, finish: &Finish<'_>) -> Result<(), MailError> {
+        let give_up_at = tokio::time::Instant::now() + self.inner.settings.lease;
+        loop {
+            match self.inner.queue.finish(finish).await {
+                Ok(Finished::Noted) => return Ok(()),
+                Ok(Finished::Lost) => {
+                    let tenant_id = &finish.claimed.account.tenant_id;
+                    let message_id = &finish.claimed.id;
+                    tracing::warn!(tenant_id, message_id, "an attempt outlived its lease");
+                    return Ok(());
+                }
+                Err(error) if tokio::time::Instant::now() < give_up_at => {
+                    tracing::warn!(%error, "an outcome cannot be noted yet; trying again");
+                    tokio::time::sleep(NOTE_AGAIN).await;
+                }
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    /// What follows when a message ended in error.
+    pub(super) async fn after_failure(&self) {
+        self.reported.notify_one();
+        if let Err(error) = self.inner.settle_refunds().await {
+            tracing::warn!(%error, "quota of failed messages is given back later");
+        }
+    }
+
+    /// The first recipient, unreadable, so that lines about one address can be told together.
+    fn hashed(&self, content: Option<&Content>) -> String {
+        use sha2::Digest;
+        let lists = content.map(|content| [&content.to, &content.cc, &content.bcc]);
+        let first = lists.into_iter().flatten().flatten().next().map_or("", String::as_str);
+        let digest = sha2::Sha256::new().chain_update(&self.salt).chain_update(first).finalize();
+        secrets::hex(&digest[..6])
+    }
+}
