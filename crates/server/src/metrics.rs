@@ -1,6 +1,7 @@
 //! Prometheus metrics. No label ever carries a subject.
 
 mod mail;
+mod plain;
 
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
@@ -219,14 +220,45 @@ impl Metrics {
     }
 
     /// Everything there is to count, and the mail relay's counts as they were read now.
-    pub(crate) fn text(&self, policies: &[Arc<Compiled>], mail: Vec<Counts>) -> String {
+    pub(crate) fn text(
+        &self,
+        format: Format,
+        policies: &[Arc<Compiled>],
+        mail: Vec<Counts>,
+    ) -> String {
         policies.iter().for_each(|policy| self.begin_at_zero(policy));
         let mut text = String::new();
         encode_registry(&mut text, &self.registry)
             .and_then(|()| encode_registry(&mut text, &mail::registry(mail)))
             .and_then(|()| encode_eof(&mut text))
             .expect("writing to memory does not fail");
-        text
+        match format {
+            Format::OpenMetrics => text,
+            Format::Plain => plain::plain(&text),
+        }
+    }
+}
+
+/// How metrics are written.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Format {
+    OpenMetrics,
+    Plain,
+}
+
+impl Format {
+    /// What somebody wants who accepts this. Only who asks for OpenMetrics is sure to know it.
+    pub(crate) fn wanted(accept: &str) -> Self {
+        let mut kinds = accept.split(',').map(|kind| kind.split(';').next().unwrap_or(kind).trim());
+        let is_known = kinds.any(|kind| kind.eq_ignore_ascii_case("application/openmetrics-text"));
+        if is_known { Self::OpenMetrics } else { Self::Plain }
+    }
+
+    pub(crate) fn content_type(self) -> &'static str {
+        match self {
+            Self::OpenMetrics => "application/openmetrics-text; version=1.0.0; charset=utf-8",
+            Self::Plain => "text/plain; version=0.0.4; charset=utf-8",
+        }
     }
 }
 

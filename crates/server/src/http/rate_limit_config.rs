@@ -58,8 +58,6 @@ impl Config {
     request_body = ConfigRequest,
     responses(
         (status = 201, body = Config),
-        (status = 409, description = "Changed by somebody else at the same moment",
-            body = schema::Problem, content_type = "application/problem+json"),
         schema::BadInput, schema::StoreDown, schema::NoAccess, schema::TooLarge))]
 pub(crate) async fn post(
     State(app): State<Arc<App>>,
@@ -75,13 +73,7 @@ pub(crate) async fn post(
         gate.set_window(&config_name, max_per_window, &window_size, &caller.name).await
     };
     let policy = app.finish(change).await?;
-    let config = Config::of(&policy).ok_or_else(|| {
-        Problem::new(
-            StatusCode::CONFLICT,
-            "urn:tollgate:changed-meanwhile",
-            "the policy was changed by somebody else at the same moment; look, and try again",
-        )
-    })?;
+    let config = Config::of(&policy).expect("its limits have become one, without attributes");
     Ok((StatusCode::CREATED, Json(config)))
 }
 

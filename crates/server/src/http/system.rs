@@ -5,10 +5,11 @@ use std::time::Duration;
 
 use axum::Json;
 use axum::extract::State;
-use axum::http::header;
+use axum::http::{HeaderMap, header};
 use axum::response::IntoResponse;
 
 use crate::http::schema;
+use crate::metrics::Format;
 use crate::problem::Problem;
 use crate::state::App;
 
@@ -33,10 +34,12 @@ pub(crate) async fn readyz(State(app): State<Arc<App>>) -> Result<Json<schema::S
 
 /// Prometheus metrics.
 #[utoipa::path(get, path = "/metrics", tag = "system",
-    responses((status = 200, body = String,
-        content_type = "application/openmetrics-text; version=1.0.0; charset=utf-8")))]
-pub(crate) async fn metrics(State(app): State<Arc<App>>) -> impl IntoResponse {
-    let content_type = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+    responses((status = 200, content(
+        (String = "text/plain; version=0.0.4; charset=utf-8"),
+        (String = "application/openmetrics-text; version=1.0.0; charset=utf-8")))))]
+pub(crate) async fn metrics(State(app): State<Arc<App>>, headers: HeaderMap) -> impl IntoResponse {
+    let accepted = headers.get_all(header::ACCEPT).iter().filter_map(|value| value.to_str().ok());
+    let format = Format::wanted(&accepted.collect::<Vec<_>>().join(","));
     let counts = tokio::time::timeout(COUNTING_TIME, app.mail.counts()).await;
     let counts = counts.map(|counts| counts.map_err(|error| error.to_string()));
     let late = || Err("the store did not answer in time".to_owned());
@@ -46,5 +49,6 @@ pub(crate) async fn metrics(State(app): State<Arc<App>>) -> impl IntoResponse {
         app.metrics.store_error();
         Vec::new()
     });
-    ([(header::CONTENT_TYPE, content_type)], app.metrics.text(&app.gate.policies(), counts))
+    let text = app.metrics.text(format, &app.gate.policies(), counts);
+    ([(header::CONTENT_TYPE, format.content_type())], text)
 }

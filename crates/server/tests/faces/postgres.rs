@@ -1,5 +1,8 @@
 //! Several servers on one PostgreSQL: what one is told, the others do at their next decision.
 
+use std::io::{BufRead, BufReader};
+use std::process::{Command, Stdio};
+
 use serde_json::{Value, json};
 use testkit::random;
 use testkit::servers::{Postgres, Settings};
@@ -214,6 +217,63 @@ fn commands_that_open_the_store_themselves_do() {
     assert_eq!(server.send(call).status, 200);
     alone(home.path(), &["migrate", "--store", "postgres://127.0.0.1:1/nowhere"]).expect(3);
     alone(home.path(), &["migrate", "--store", "postgres://127.0.0.1/x?lanes=none"]).expect(2);
+}
+
+#[test]
+fn a_server_that_waits_for_its_schema_says_so_and_can_be_stopped() {
+    let postgres = Postgres::start();
+    let url = format!("{}?deadline={}s", postgres.url(), DEADLINE.as_secs());
+    Setup::postgres(&url).into_server().terminate();
+    std::thread::scope(|scope| {
+        let lock = "begin; lock table tollgate.migration; select pg_sleep(60) /* held */";
+        scope.spawn(|| postgres.psql_through(&postgres.superuser_url(), lock).unwrap_err());
+        let locker = "from pg_stat_activity where query like '%held%' and wait_event = 'PgSleep'";
+        let is_locked = format!("select count(*) {locker}");
+        eventually("the list is locked", || (postgres.psql(&is_locked) == "1").then_some(()));
+        let setup = Setup::postgres(&url);
+        let mut command = setup.command();
+        let mut child = command.stderr(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
+        let mut lines = BufReader::new(child.stderr.take().unwrap()).lines();
+        let said = lines.find_map(|line| line.ok().filter(|line| line.contains("pg_locks")));
+        let kill = Command::new("kill").args(["-s", "TERM", &child.id().to_string()]).status();
+        let ended = eventually("the server ends", || child.try_wait().unwrap());
+        postgres.psql(&format!("select pg_terminate_backend(pid) {locker}"));
+        assert!(said.is_some() && kill.unwrap().success(), "it never said what it waits for");
+        assert_eq!(ended.code(), Some(0));
+    });
+}
+
+#[test]
+fn mail_tables_of_a_later_version_are_used_unless_it_says_that_they_must_not() {
+    let postgres = Postgres::shared();
+    let url = url(postgres);
+    let (_, schema) = url.split_once("schema=").unwrap();
+    let schema = schema.split('&').next().unwrap();
+    let setup = Setup::postgres(&url);
+    setup.start().terminate();
+    let later = |version: u32, breaking: bool| {
+        postgres.psql(&format!(
+            "insert into {schema}.mail_migration (version, name, breaking) \
+             values ({version}, 'later', {breaking})"
+        ))
+    };
+    later(900, false);
+    setup.start().terminate();
+    later(901, true);
+    let ended = setup.start_in_vain().expect(3);
+    assert!(ended.err.contains("newer Tollgate (version 901)"), "{ended:?}");
+}
+
+#[test]
+fn mail_tables_that_never_said_what_breaks_are_used() {
+    let postgres = Postgres::shared();
+    let url = url(postgres);
+    let (_, schema) = url.split_once("schema=").unwrap();
+    let schema = schema.split('&').next().unwrap();
+    let setup = Setup::postgres(&url);
+    setup.start().terminate();
+    postgres.psql(&format!("alter table {schema}.mail_migration drop column breaking"));
+    setup.start().terminate();
 }
 
 #[test]

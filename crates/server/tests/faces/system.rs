@@ -73,6 +73,22 @@ fn metrics_count_decisions_by_policy_and_outcome() {
 }
 
 #[test]
+fn metrics_are_openmetrics_for_who_asks_for_it() {
+    let server = Server::memory();
+    let openmetrics = "application/openmetrics-text;version=1.0.0,text/plain;version=0.0.4;q=0.5";
+    for (accept, kind, counter, ends) in [
+        (openmetrics, "application/openmetrics-text", "tollgate_decisions", true),
+        ("text/plain", "text/plain; version=0.0.4", "tollgate_decisions_total", false),
+        ("*/*", "text/plain; version=0.0.4", "tollgate_decisions_total", false),
+    ] {
+        let reply = server.send(Call::new("GET", "/metrics").header("accept", accept));
+        assert!(reply.header("content-type").unwrap().starts_with(kind), "{reply:?}");
+        assert!(reply.body.contains(&format!("\n# TYPE {counter} counter\n")), "{}", reply.body);
+        assert_eq!(reply.body.ends_with("# EOF\n"), ends, "{}", reply.body);
+    }
+}
+
+#[test]
 fn metrics_count_the_groups_written_to_the_file() {
     let setup = Setup::sqlite();
     let server = setup.start();
