@@ -53,8 +53,6 @@ pub(crate) struct Inner {
     /// Names this run of the store in receipts.
     run: u64,
     stats: Stats,
-    /// Used by the keeper alone.
-    books: Mutex<slots::Books>,
 }
 
 impl std::fmt::Debug for Embedded {
@@ -89,7 +87,6 @@ impl Embedded {
             swept_at_micros: AtomicI64::new(swept_at.as_micros()),
             run,
             stats: Stats::default(),
-            books: Mutex::default(),
         });
         let keeper = Keeper::new(inner.clone(), connection, unfolded);
         let keeper = std::thread::Builder::new()
