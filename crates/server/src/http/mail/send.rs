@@ -13,7 +13,7 @@ use tollgate_mail::{Refused, SendError, SendRequest, Usage};
 use utoipa::ToSchema;
 
 use super::add_messages::OneOrMany;
-use crate::body::{self, parse};
+use crate::body::parse;
 use crate::http::{carried_through, schema};
 use crate::idempotency::{self, headers_of};
 use crate::problem::Problem;
@@ -93,7 +93,7 @@ pub(crate) async fn post(
         Ok(None) => return Err(app.send_failed(SendError::UnknownKey)),
         Err(error) => return Err(app.mail_failed(error)),
     }
-    let bytes = body::read(body, app.mail_body_limits).await?;
+    let bytes = app.large_bodies.read(body, app.mail_body_limits).await?;
     let once = idempotency::key_of(&parts.headers)?;
     let request = read(&bytes)?;
     let mail = app.mail.clone();
