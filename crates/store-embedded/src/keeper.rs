@@ -55,7 +55,7 @@ impl Txn<'_> {
     }
 
     pub(crate) fn fail(&self, error: rusqlite::Error) -> StoreError {
-        unusable(self.inner.place.path(), error)
+        unusable(self.inner.home.path(), error)
     }
 
     /// A write of its own: if the commit fails it is gone, and the caller told so.
@@ -171,7 +171,7 @@ impl Keeper {
         after: &mut Vec<AfterCommit>,
         waiters: &mut Vec<Waiter>,
     ) -> Result<(), StoreError> {
-        let path = self.inner.place.path();
+        let path = self.inner.home.path();
         let fail = |error| unusable(path, error);
         let begun = self.connection.execute_batch("begin immediate").map_err(fail);
         let begun = begun.and_then(|()| self.backlog.write(&self.connection).map_err(fail));

@@ -307,11 +307,11 @@ mod tests {
     use tollgate_core::store::{Clock, SlotAsk};
 
     use super::*;
-    use crate::file::{Place, open};
+    use crate::file::{Home, open};
 
     #[test]
     fn a_sweep_walks_through_nothing_but_the_policies() {
-        let connection = open(&Place::Memory).unwrap();
+        let connection = open(&Home::Memory).unwrap();
         for sql in [REMOVE_SLOTS, REMOVE_WINDOWS] {
             let steps: Vec<String> = connection
                 .prepare(&format!("explain query plan {sql}"))
@@ -327,7 +327,7 @@ mod tests {
 
     #[test]
     fn a_look_up_is_planned_once() {
-        let connection = open(&Place::Memory).unwrap();
+        let connection = open(&Home::Memory).unwrap();
         let look_up =
             || connection.prepare_cached(&format!("select {SLOT} where s.event_id = ?1")).unwrap();
         for event_id in ["a", "b", "c"] {
