@@ -91,6 +91,8 @@ pub(crate) struct Keeper {
     unfolded: Unfolded,
     books: Books,
     next_shard: usize,
+    /// Whether the last commit failed.
+    is_failing: bool,
     committed_sequence: u64,
 }
 
@@ -109,6 +111,7 @@ impl Keeper {
             unfolded,
             books: Books::default(),
             next_shard: 0,
+            is_failing: false,
             committed_sequence: 0,
         }
     }
@@ -147,9 +150,17 @@ impl Keeper {
         let mut waiters = Vec::new();
         let result = self.try_commit(jobs, turn, &mut after, &mut waiters);
         match &result {
-            Ok(()) => self.unfolded.committed(std::mem::take(&mut self.backlog).cuts),
+            Ok(()) => {
+                self.unfolded.committed(std::mem::take(&mut self.backlog).cuts);
+                if std::mem::take(&mut self.is_failing) {
+                    tracing::info!("commits succeed again");
+                }
+            }
             Err(error) => {
-                tracing::error!(%error, "commit failed; counts are kept in memory and tried again");
+                // Once: it is tried again many times a second.
+                if !std::mem::replace(&mut self.is_failing, true) {
+                    tracing::error!(%error, "commit failed; counts are kept in memory and tried again");
+                }
                 self.inner.stats.store_error();
                 let _ = self.connection.execute_batch("rollback");
                 self.books.clear();
