@@ -10,7 +10,7 @@
 //!
 //! Deliberately not here: event ids and the slots themselves (so nothing here is idempotent), the
 //! versions of a plan, retention, a clock, and any form of waiting. A change of `per` is a new
-//! schedule, to which the caller adds the slots that exist as guests.
+//! schedule, whose windows the caller counts again from the slots that exist.
 
 mod calendar;
 mod places;
@@ -18,6 +18,8 @@ mod plan;
 mod positions;
 mod runs;
 mod state;
+#[cfg(test)]
+mod tests;
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -58,20 +60,11 @@ pub struct PerChanged;
 
 impl fmt::Display for PerChanged {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("per changed: make a new schedule and add the existing slots as guests")
+        f.write_str("per changed: make a new schedule and count the existing slots again")
     }
 }
 
 impl std::error::Error for PerChanged {}
-
-/// How full one window is.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Fill {
-    pub starts_at: Instant,
-    pub count: u64,
-    /// May be below `count` after it was lowered.
-    pub max: u64,
-}
 
 /// After so many windows of time, what nobody asked for meanwhile is forgotten.
 const TIDY_AFTER: i64 = 10_000;
@@ -89,6 +82,8 @@ pub struct Schedule {
     asked_from: i64,
     /// Each full window that could have places, and all behind it that never could.
     runs: Runs,
+    /// How many windows all calls of [`Self::assign`] have looked into.
+    #[cfg(test)]
     windows_examined: u64,
 }
 
@@ -107,6 +102,7 @@ impl Schedule {
             tidied_at: i64::MAX,
             asked_from: i64::MAX,
             runs: Runs::default(),
+            #[cfg(test)]
             windows_examined: 0,
         }
     }
@@ -159,7 +155,10 @@ impl Schedule {
             if index > last {
                 return Err(HorizonFull);
             }
-            self.windows_examined += 1;
+            #[cfg(test)]
+            {
+                self.windows_examined += 1;
+            }
             let state = self.windows.get(&index).unwrap_or(&empty);
             if let Some(place) = places::find(&self.plan, state, index, &reach, seed) {
                 self.windows.entry(index).or_default().taken.insert(place.position);
@@ -176,14 +175,6 @@ impl Schedule {
         let freed = state.is_some_and(|state| state.taken.remove(place.position));
         self.refresh(place.window);
         freed
-    }
-
-    /// Counts a slot that exists and was given under another `per`.
-    pub fn add_guest(&mut self, at: Instant) {
-        let index = self.plan.index_of(at);
-        let state = self.windows.entry(index).or_default();
-        state.guests = state.guests.saturating_add(1);
-        self.refresh(index);
     }
 
     /// Frees what a guest counted; false if its window had none.
@@ -249,27 +240,9 @@ impl Schedule {
         self.windows.iter().map(|(index, state)| (*index, state))
     }
 
-    /// How full the windows are that share an instant with `range`; the empty ones are left out.
-    pub fn fills(&self, range: Range<Instant>) -> impl Iterator<Item = Fill> + '_ {
-        let first = self.plan.index_of(range.start);
-        let last = self.plan.index_of(range.end.plus_micros(-1));
-        let found = (!range.is_empty()).then(|| self.windows.range(first..=last));
-        found.into_iter().flatten().map(|(index, state)| Fill {
-            starts_at: self.plan.starts_at(*index),
-            count: state.count(),
-            max: self.plan.max(),
-        })
-    }
-
     /// The runs of windows that have no place for anyone who asks before they begin.
     pub fn full_runs(&self) -> impl Iterator<Item = Range<i64>> + '_ {
         self.runs.iter()
-    }
-
-    /// How many windows all calls of [`Self::assign`] have looked into: no more than two each,
-    /// however many are full.
-    pub fn windows_examined(&self) -> u64 {
-        self.windows_examined
     }
 
     fn find_runs(&mut self) {

@@ -18,7 +18,7 @@ use crate::time::Instant;
 pub use key::Key;
 pub use slots::{
     Assigned, Drift, Recount, ScheduleAsk, Slot, SlotAnswer, SlotAsk, SlotQuery, WindowFill,
-    assign_all, count_again, first_window, give_back, window_of,
+    assign_all, count_again, first_window, give_back,
 };
 pub use stats::{BATCH_SIZE_BOUNDS, Stats, StatsReading};
 

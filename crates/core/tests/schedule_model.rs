@@ -147,7 +147,7 @@ impl Run {
         self.schedule = Schedule::new(self.model.plan());
         for slot in &mut self.model.slots {
             slot.position = None;
-            self.schedule.add_guest(at(slot.at));
+            add_guest(&mut self.schedule, at(slot.at));
         }
     }
 }

@@ -180,8 +180,8 @@ fn positions_beyond_the_last_place_are_refused() {
 #[test]
 fn guests_count_and_hold_no_position() {
     let mut schedule = Schedule::new(plan(100, 3));
-    schedule.add_guest(at(110));
-    schedule.add_guest(at(190));
+    add_guest(&mut schedule, at(110));
+    add_guest(&mut schedule, at(190));
     let place = schedule.assign(at(100), 0).expect("one of three is left");
     assert_eq!((place.window, place.position, place.at), (1, 0, at(100)));
     assert_eq!(schedule.assign(at(100), 0).expect("the next window").window, 2);

@@ -37,6 +37,14 @@ pub(crate) fn plan(per: i64, max: u64) -> Plan {
     Plan::new(span(per), max).expect("a valid plan")
 }
 
+/// Counts a slot that exists and was given under another `per`.
+pub(crate) fn add_guest(schedule: &mut Schedule, at: Instant) {
+    let index = schedule.plan().index_of(at);
+    let mut state = schedule.window(index).cloned().unwrap_or_default();
+    state.guests += 1;
+    schedule.put_window(index, state);
+}
+
 /// A calendar as a test says it: minutes of the day, whole dates, ranges in microseconds.
 #[derive(Clone, Debug)]
 pub(crate) struct Rules {

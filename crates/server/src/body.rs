@@ -1,5 +1,7 @@
 //! Reading request bodies: bounded in size and time, and strict JSON with the faulty field named.
 
+mod large;
+
 use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::Duration;
@@ -12,6 +14,8 @@ use serde::Deserialize;
 use tokio::sync::oneshot;
 
 use crate::problem::Problem;
+
+pub(crate) use large::LargeBodies;
 
 /// What is read and thrown away of a body that is too large, so that its sender sees the answer.
 const MAX_DRAINED_BYTES: usize = 64 << 20;
@@ -31,7 +35,21 @@ where
     B: Body<Data = Bytes> + Unpin,
     B::Error: std::fmt::Display,
 {
-    match tokio::time::timeout(limits.read_time, read_bounded(body, limits.max_bytes)).await {
+    read_counted(body, limits, |_| Ok(())).await
+}
+
+/// Calls `count` with how many bytes there are whenever there are more; its error ends the body.
+async fn read_counted<B>(
+    body: B,
+    limits: BodyLimits,
+    count: impl FnMut(usize) -> Result<(), Problem>,
+) -> Result<Bytes, Problem>
+where
+    B: Body<Data = Bytes> + Unpin,
+    B::Error: std::fmt::Display,
+{
+    let reading = read_bounded(body, limits.max_bytes, count);
+    match tokio::time::timeout(limits.read_time, reading).await {
         Ok(result) => result,
         Err(_) => Err(Problem::new(
             StatusCode::REQUEST_TIMEOUT,
@@ -42,45 +60,59 @@ where
     }
 }
 
-async fn read_bounded<B>(mut body: B, max_bytes: usize) -> Result<Bytes, Problem>
+async fn read_bounded<B>(
+    mut body: B,
+    max_bytes: usize,
+    mut count: impl FnMut(usize) -> Result<(), Problem>,
+) -> Result<Bytes, Problem>
 where
     B: Body<Data = Bytes> + Unpin,
     B::Error: std::fmt::Display,
 {
     if body.size_hint().lower() > max_bytes as u64 {
-        return Err(too_large(body, max_bytes).await);
+        return Err(refuse(body, too_large(max_bytes)).await);
     }
     let mut first = Bytes::new();
-    let mut rest: Vec<u8> = Vec::new();
+    let mut all: Vec<u8> = Vec::new();
     while let Some(frame) = body.frame().await {
         let frame = frame.map_err(|error| Problem::bad_request(format!("body: {error}")))?;
         let Ok(data) = frame.into_data() else { continue };
-        if first.len() + rest.len() + data.len() > max_bytes {
-            return Err(too_large(body, max_bytes).await);
+        let bytes = first.len().max(all.len()) + data.len();
+        let counted = if bytes > max_bytes { Err(too_large(max_bytes)) } else { count(bytes) };
+        if let Err(problem) = counted {
+            drop((first, all));
+            return Err(refuse(body, problem).await);
         }
         // Nearly always the body is one frame, and needs no copy.
         if first.is_empty() {
             first = data;
-        } else {
-            rest.extend_from_slice(&data);
+            continue;
         }
+        if all.is_empty() {
+            all.extend_from_slice(&first);
+        }
+        all.extend_from_slice(&data);
     }
-    if rest.is_empty() { Ok(first) } else { Ok([&first[..], &rest].concat().into()) }
+    if all.is_empty() { Ok(first) } else { Ok(all.into()) }
 }
 
-/// Reads the rest away before answering: a sender that is cut off mid-body sees a broken
-/// connection instead of the reason.
-async fn too_large<B>(body: B, max_bytes: usize) -> Problem
-where
-    B: Body<Data = Bytes> + Unpin,
-{
-    drain(body).await;
+fn too_large(max_bytes: usize) -> Problem {
     Problem::new(
         StatusCode::PAYLOAD_TOO_LARGE,
         "urn:tollgate:too-large",
         format!("the body is larger than {max_bytes} bytes"),
     )
     .header(header::CONNECTION, HeaderValue::from_static("close"))
+}
+
+/// Reads the rest away before answering: a sender that is cut off mid-body sees a broken
+/// connection instead of the reason.
+async fn refuse<B>(body: B, problem: Problem) -> Problem
+where
+    B: Body<Data = Bytes> + Unpin,
+{
+    drain(body).await;
+    problem
 }
 
 /// Reads away what nobody wanted of a body, within bounds.

@@ -37,6 +37,8 @@ pub(crate) struct Server {
     pub(crate) max_connections: Count,
     pub(crate) max_body_bytes: Count,
     pub(crate) max_batch_body_bytes: Count,
+    /// What bodies may hold beyond `max_body_bytes`, all requests together.
+    pub(crate) max_large_bodies_bytes: Count,
     pub(crate) header_timeout: Timeout,
     pub(crate) body_timeout: Timeout,
     pub(crate) shutdown_timeout: Timeout,
@@ -57,6 +59,7 @@ impl Default for Server {
             max_connections: Count(16_384),
             max_body_bytes: Count(256 << 10),
             max_batch_body_bytes: Count(1 << 20),
+            max_large_bodies_bytes: Count(256 << 20),
             header_timeout: Timeout(Duration::from_secs(30)),
             body_timeout: Timeout(Duration::from_secs(15)),
             shutdown_timeout: Timeout(Duration::from_secs(10)),

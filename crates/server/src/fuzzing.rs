@@ -15,7 +15,7 @@ use tollgate_mail::Mail;
 use tower::ServiceExt;
 
 use crate::auth::Access;
-use crate::body::BodyLimits;
+use crate::body::{BodyLimits, LargeBodies};
 use crate::config::Config;
 use crate::forward_auth::ForwardAuth;
 use crate::http::{CHECK_PATH, GATE_PATH, answer_check, answer_gate};
@@ -66,6 +66,7 @@ impl Served {
                 body_limits: limits,
                 batch_body_limits: limits,
                 mail_body_limits: limits,
+                large_bodies: LargeBodies::new(MAX_BODY_BYTES, MAX_BODY_BYTES),
                 mail: mail.map_err(|error| error.to_string())?,
                 gate,
             })

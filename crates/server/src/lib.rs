@@ -1,5 +1,5 @@
-//! The binary `tollgate`: HTTP, command line, metrics; the one place that maps decisions to the
-//! wire.
+//! The binary `tollgate`: HTTP, command line, metrics. What decisions say on the wire is the
+//! library's `wire`.
 //!
 //! A library only so that its parsers can be fuzzed; nobody else uses it.
 

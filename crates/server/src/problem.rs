@@ -8,7 +8,7 @@ use axum::http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode, heade
 use axum::response::IntoResponse;
 use http_body_util::Full;
 use serde_json::{Map, Value, json};
-use tollgate::{Error, Fault, InvalidPolicy, StoreErrorKind};
+use tollgate::{Error, Fault, InvalidPolicy, Seldom, StoreErrorKind};
 
 use crate::request_id::RequestId;
 use crate::wire::json_response;
@@ -16,6 +16,8 @@ use crate::wire::json_response;
 /// What a caller sent may stand in what it is told, up to here: an answer is bounded too.
 const MAX_DETAIL_CHARS: usize = 2_000;
 const MAX_FIELD_CHARS: usize = 300;
+
+static STORE_DOWN: Seldom = Seldom::new();
 
 /// An error as its caller sees it.
 #[derive(Clone, Debug)]
@@ -152,7 +154,9 @@ impl From<Error> for Problem {
                         StoreErrorKind::Corrupt => "the store cannot be read",
                     },
                 );
-                tracing::error!(error = %store, "the store could not answer");
+                if let Some(left_out) = STORE_DOWN.due() {
+                    tracing::error!(error = %store, left_out, "the store could not answer");
+                }
                 problem.header(header::RETRY_AFTER, HeaderValue::from_static("1"))
             }
             other => {

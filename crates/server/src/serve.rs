@@ -13,7 +13,7 @@ use tollgate_mail::Mail;
 
 use crate::alerts::Watching;
 use crate::auth::Access;
-use crate::body::BodyLimits;
+use crate::body::{BodyLimits, LargeBodies};
 use crate::config::Config;
 use crate::exit::Failure;
 use crate::forward_auth::ForwardAuth;
@@ -122,6 +122,7 @@ async fn serve(
             max_bytes: config.mail.max_body_bytes,
             read_time: config.mail.body_timeout,
         },
+        large_bodies: large_bodies(config),
         gate: gate.clone(),
         mail: mail.clone(),
     });
@@ -159,6 +160,13 @@ async fn keep_up(gate: Tollgate) {
             tracing::debug!(%error, "policies and tokens as they were when the store last answered");
         }
     }
+}
+
+/// The largest body alone always has room, whatever was configured.
+fn large_bodies(config: &Config) -> LargeBodies {
+    let largest = config.mail.max_body_bytes.max(config.server.max_batch_body_bytes.0);
+    let room = config.server.max_large_bodies_bytes.0.max(largest);
+    LargeBodies::new(room, config.server.max_body_bytes.0)
 }
 
 fn admin_token() -> Result<Option<String>, Failure> {

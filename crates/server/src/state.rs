@@ -4,7 +4,7 @@ use tollgate::Tollgate;
 use tollgate_mail::Mail;
 
 use crate::auth::Access;
-use crate::body::BodyLimits;
+use crate::body::{BodyLimits, LargeBodies};
 use crate::forward_auth::ForwardAuth;
 use crate::metrics::Metrics;
 
@@ -20,4 +20,5 @@ pub(crate) struct App {
     pub(crate) batch_body_limits: BodyLimits,
     /// Of calls that bring mail.
     pub(crate) mail_body_limits: BodyLimits,
+    pub(crate) large_bodies: LargeBodies,
 }

@@ -25,12 +25,12 @@ const LOCK_WAIT: Duration = Duration::from_millis(500);
 
 /// Where the store lives.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) enum Place {
+pub(crate) enum Home {
     Memory,
     File(PathBuf),
 }
 
-impl Place {
+impl Home {
     /// For messages.
     pub(crate) fn path(&self) -> &Path {
         match self {
@@ -40,12 +40,12 @@ impl Place {
     }
 }
 
-pub(crate) fn open(place: &Place) -> Result<Connection, StoreError> {
-    let path = place.path();
+pub(crate) fn open(home: &Home) -> Result<Connection, StoreError> {
+    let path = home.path();
     let fail = |error| unusable(path, error);
-    let mut connection = match place {
-        Place::Memory => Connection::open_in_memory().map_err(fail)?,
-        Place::File(path) => {
+    let mut connection = match home {
+        Home::Memory => Connection::open_in_memory().map_err(fail)?,
+        Home::File(path) => {
             create_private(path);
             let flags = OpenFlags::SQLITE_OPEN_READ_WRITE
                 | OpenFlags::SQLITE_OPEN_CREATE

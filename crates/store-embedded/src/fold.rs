@@ -56,11 +56,8 @@ impl Unfolded {
     pub(crate) fn committed(&mut self, cuts: Vec<Vec<u8>>) {
         self.last_id += cuts.len() as i64;
         self.gathered.extend(cuts);
-        if let Some(fold) = &mut self.fold {
-            fold.done = fold.next_part().end;
-            if fold.done == fold.changes.len() {
-                self.fold = None;
-            }
+        if let Some(fold) = &self.fold {
+            self.folded(fold.next_part().end);
         }
         if self.fold.is_none() && self.gathering_since.elapsed() >= GATHER {
             self.begin_fold();
@@ -69,16 +66,34 @@ impl Unfolded {
 
     /// Folds all there is, in transactions of its own.
     pub(crate) fn fold_all(&mut self, connection: &Connection) -> Result<(), rusqlite::Error> {
-        loop {
-            if self.fold.is_none() {
-                self.begin_fold();
-            }
-            let Some(fold) = &self.fold else { return Ok(()) };
-            connection.execute_batch("begin immediate")?;
-            fold.write(connection, fold.done..fold.changes.len())?;
-            connection.execute_batch("commit")?;
-            self.fold = None;
+        while self.fold_rows(connection, usize::MAX)? {}
+        Ok(())
+    }
+
+    /// Folds a few rows in a transaction of its own; whether there are more.
+    pub(crate) fn fold_part(&mut self, connection: &Connection) -> Result<bool, rusqlite::Error> {
+        self.fold_rows(connection, ROWS_PER_PART)
+    }
+
+    fn fold_rows(&mut self, connection: &Connection, rows: usize) -> Result<bool, rusqlite::Error> {
+        if self.fold.is_none() {
+            self.begin_fold();
         }
+        let Some(fold) = &self.fold else { return Ok(false) };
+        let part = fold.part_of(rows);
+        connection.execute_batch("begin immediate")?;
+        fold.write(connection, part.clone())?;
+        connection.execute_batch("commit")?;
+        self.folded(part.end);
+        Ok(self.fold.is_some() || !self.gathered.is_empty())
+    }
+
+    /// The fold is committed as far as this.
+    fn folded(&mut self, done: usize) {
+        self.fold.take_if(|fold| {
+            fold.done = done;
+            done == fold.changes.len()
+        });
     }
 
     fn begin_fold(&mut self) {
@@ -110,9 +125,13 @@ impl Fold {
         Self { changes, done: 0, last_id }
     }
 
+    /// What goes with the next commit.
     fn next_part(&self) -> std::ops::Range<usize> {
-        let rows = self.changes.len().div_ceil(PARTS).max(ROWS_PER_PART);
-        self.done..self.changes.len().min(self.done + rows)
+        self.part_of(self.changes.len().div_ceil(PARTS).max(ROWS_PER_PART))
+    }
+
+    fn part_of(&self, rows: usize) -> std::ops::Range<usize> {
+        self.done..self.changes.len().min(self.done.saturating_add(rows))
     }
 
     /// With the last part the cuts go: until then they make good what is not folded yet.
@@ -228,6 +247,9 @@ mod tests {
                 unfolded.committed(cuts);
                 expected = after;
             }
+            if below(10) == 0 {
+                unfolded.fold_part(&connection).unwrap();
+            }
             if below(20) == 0 {
                 unfolded.fold_all(&connection).unwrap();
                 assert_eq!(rows_of(&connection, "cut"), 0);
@@ -253,10 +275,16 @@ mod tests {
         unfolded.committed(vec![cut]);
         for part in 1..=3 {
             assert_eq!(rows_of(&connection, "cut"), 1);
-            unfolded.write_part(&connection).unwrap();
-            unfolded.committed(Vec::new());
+            // With a commit, or when there is nothing else to do.
+            if part == 2 {
+                assert!(unfolded.fold_part(&connection).unwrap(), "there is a third");
+            } else {
+                unfolded.write_part(&connection).unwrap();
+                unfolded.committed(Vec::new());
+            }
             assert_eq!(rows_of(&connection, "counter") as usize, part * ROWS_PER_PART);
         }
         assert_eq!(rows_of(&connection, "cut"), 0);
+        assert!(!unfolded.fold_part(&connection).unwrap());
     }
 }

@@ -161,7 +161,10 @@ impl Journal {
         if self.keeps_counts {
             let mut queue = self.queue.lock();
             encode_key(&mut queue.changes, key, REMOVED);
-            queue.oldest.get_or_insert_with(Moment::now);
+            if queue.oldest.is_none() {
+                queue.oldest = Some(Moment::now());
+                self.work.notify_one();
+            }
         }
     }
 
@@ -305,4 +308,26 @@ fn take_sized<'a>(bytes: &mut &'a [u8]) -> Option<&'a [u8]> {
     let (taken, rest) = rest.split_at_checked(u32::from_le_bytes(*length) as usize)?;
     *bytes = rest;
     Some(taken)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::{Arc, mpsc};
+
+    use super::*;
+
+    #[test]
+    fn a_removal_wakes_the_keeper() {
+        let journal = Arc::new(Journal::new(true));
+        let (woken, wakes) = mpsc::channel();
+        let keeper = journal.clone();
+        std::thread::spawn(move || {
+            let work = keeper.next_work(Duration::from_secs(600));
+            woken.send(matches!(work, Work::Jobs(_))).unwrap();
+        });
+        // If the keeper does not sleep by then, it finds the removal all the same.
+        std::thread::sleep(Duration::from_millis(100));
+        journal.append_removal(Key { limit: 1, values: b"a" });
+        assert_eq!(wakes.recv_timeout(Duration::from_secs(20)), Ok(true));
+    }
 }

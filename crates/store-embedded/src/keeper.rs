@@ -17,7 +17,7 @@ use crate::error::{stopped_early, unusable};
 use crate::fold::Unfolded;
 use crate::journal::{Turn, Waiter, Work};
 use crate::shards::Shards;
-use crate::slots::remove_old;
+use crate::slots::{Books, remove_old};
 
 /// Runs in the keeper's transaction, or is told why there is none; what it returns is called with
 /// the outcome of the commit.
@@ -39,6 +39,8 @@ pub(crate) struct Txn<'a> {
     with_counts: &'a mut Vec<Statement>,
     /// The first write that failed: the whole group fails with it.
     failed: &'a mut Option<StoreError>,
+    /// As after the transaction: the keeper drops them if it fails.
+    pub(crate) books: &'a mut Books,
 }
 
 /// A write that must reach the file together with counts that memory already holds.
@@ -53,7 +55,7 @@ impl Txn<'_> {
     }
 
     pub(crate) fn fail(&self, error: rusqlite::Error) -> StoreError {
-        unusable(self.inner.place.path(), error)
+        unusable(self.inner.home.path(), error)
     }
 
     /// A write of its own: if the commit fails it is gone, and the caller told so.
@@ -87,7 +89,10 @@ pub(crate) struct Keeper {
     /// What memory holds and a failed commit could not write, oldest first.
     backlog: Backlog,
     unfolded: Unfolded,
+    books: Books,
     next_shard: usize,
+    /// Whether the last commit failed.
+    is_failing: bool,
     committed_sequence: u64,
 }
 
@@ -99,8 +104,16 @@ struct Backlog {
 
 impl Keeper {
     pub(crate) fn new(inner: Arc<Inner>, connection: Connection, unfolded: Unfolded) -> Self {
-        let backlog = Backlog::default();
-        Self { inner, connection, backlog, unfolded, next_shard: 0, committed_sequence: 0 }
+        Self {
+            inner,
+            connection,
+            backlog: Backlog::default(),
+            unfolded,
+            books: Books::default(),
+            next_shard: 0,
+            is_failing: false,
+            committed_sequence: 0,
+        }
     }
 
     /// Returns when the store is closed and everything decided is in the file.
@@ -108,10 +121,14 @@ impl Keeper {
         let inner = self.inner.clone();
         let _alarm = Alarm(&inner);
         let mut last_sweep = std::time::Instant::now();
+        let mut is_folding = false;
         loop {
-            match inner.journal.next_work(SWEEP_EVERY) {
+            // Between two parts of a fold there is a look at the queue, and no wait.
+            let idle = if is_folding { Duration::ZERO } else { SWEEP_EVERY };
+            is_folding = false;
+            match inner.journal.next_work(idle) {
                 Work::Jobs(jobs) => self.commit(jobs, Turn::Ordinary),
-                Work::Idle => self.fold_all(),
+                Work::Idle => is_folding = self.fold_part(),
                 Work::Close(jobs) => {
                     self.commit(jobs, Turn::Last);
                     self.fold_all();
@@ -133,11 +150,20 @@ impl Keeper {
         let mut waiters = Vec::new();
         let result = self.try_commit(jobs, turn, &mut after, &mut waiters);
         match &result {
-            Ok(()) => self.unfolded.committed(std::mem::take(&mut self.backlog).cuts),
+            Ok(()) => {
+                self.unfolded.committed(std::mem::take(&mut self.backlog).cuts);
+                if std::mem::take(&mut self.is_failing) {
+                    tracing::info!("commits succeed again");
+                }
+            }
             Err(error) => {
-                tracing::error!(%error, "commit failed; counts are kept in memory and tried again");
+                // Once: it is tried again many times a second.
+                if !std::mem::replace(&mut self.is_failing, true) {
+                    tracing::error!(%error, "commit failed; counts are kept in memory and tried again");
+                }
                 self.inner.stats.store_error();
                 let _ = self.connection.execute_batch("rollback");
+                self.books.clear();
             }
         }
         self.inner.journal.settle(&result);
@@ -156,7 +182,7 @@ impl Keeper {
         after: &mut Vec<AfterCommit>,
         waiters: &mut Vec<Waiter>,
     ) -> Result<(), StoreError> {
-        let path = self.inner.place.path();
+        let path = self.inner.home.path();
         let fail = |error| unusable(path, error);
         let begun = self.connection.execute_batch("begin immediate").map_err(fail);
         let begun = begun.and_then(|()| self.backlog.write(&self.connection).map_err(fail));
@@ -167,6 +193,7 @@ impl Keeper {
                 connection: &self.connection,
                 with_counts: &mut self.backlog.statements,
                 failed: &mut failed,
+                books: &mut self.books,
             };
             // No job runs once the file has failed: it would change counts in memory.
             let given = match txn.failed.clone() {
@@ -174,8 +201,9 @@ impl Keeper {
                 Some(error) => Err(error),
             };
             // A job that panics drops its reply: its caller gets an error, the others go on.
-            if let Ok(done) = catch_unwind(AssertUnwindSafe(|| job(given))) {
-                after.push(done);
+            match catch_unwind(AssertUnwindSafe(|| job(given))) {
+                Ok(done) => after.push(done),
+                Err(_) => self.books.clear(),
             }
             // Some failures make SQLite end the transaction by itself; nothing may follow then.
             if failed.is_none() && self.connection.is_autocommit() {
@@ -204,10 +232,21 @@ impl Keeper {
 
     /// Everything decided is in the table of counts then.
     fn fold_all(&mut self) {
-        if let Err(error) = self.unfolded.fold_all(&self.connection) {
-            let _ = self.connection.execute_batch("rollback");
-            tracing::warn!(%error, "counts stay in cuts; they are folded later");
-        }
+        let folded = self.unfolded.fold_all(&self.connection);
+        folded.unwrap_or_else(|error| self.fold_later(&error));
+    }
+
+    /// A short transaction: whoever comes meanwhile waits for no more. Whether there is more to do.
+    fn fold_part(&mut self) -> bool {
+        self.unfolded.fold_part(&self.connection).unwrap_or_else(|error| {
+            self.fold_later(&error);
+            false
+        })
+    }
+
+    fn fold_later(&self, error: &rusqlite::Error) {
+        let _ = self.connection.execute_batch("rollback");
+        tracing::warn!(%error, "counts stay in cuts; they are folded later");
     }
 
     fn write_progress(&self, sequence: u64) -> Result<(), rusqlite::Error> {

@@ -31,7 +31,7 @@ use tollgate_core::{Decision, Instant, Intent, decide_into, decide_one};
 pub use clock::SystemClock;
 
 use error::stopped;
-use file::Place;
+use file::Home;
 use journal::{Committed, Journal};
 use keeper::{Keeper, Txn};
 use shards::{KeyedState, Shards};
@@ -43,7 +43,7 @@ pub struct Embedded {
 }
 
 pub(crate) struct Inner {
-    place: Place,
+    home: Home,
     shards: Shards,
     journal: Journal,
     clock: Arc<dyn Clock>,
@@ -53,43 +53,40 @@ pub(crate) struct Inner {
     /// Names this run of the store in receipts.
     run: u64,
     stats: Stats,
-    /// Used by the keeper alone.
-    books: Mutex<slots::Books>,
 }
 
 impl std::fmt::Debug for Embedded {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Embedded").field("place", &self.inner.place).finish_non_exhaustive()
+        f.debug_struct("Embedded").field("home", &self.inner.home).finish_non_exhaustive()
     }
 }
 
 impl Embedded {
     /// Opens or makes the file. Only one process at a time can.
     pub fn open(path: impl Into<PathBuf>, clock: Arc<dyn Clock>) -> Result<Self, StoreError> {
-        Self::start(Place::File(path.into()), clock)
+        Self::start(Home::File(path.into()), clock)
     }
 
     /// The same without the file: everything is gone when it is dropped.
     pub fn memory(clock: Arc<dyn Clock>) -> Result<Self, StoreError> {
-        Self::start(Place::Memory, clock)
+        Self::start(Home::Memory, clock)
     }
 
-    fn start(place: Place, clock: Arc<dyn Clock>) -> Result<Self, StoreError> {
-        let connection = file::open(&place)?;
+    fn start(home: Home, clock: Arc<dyn Clock>) -> Result<Self, StoreError> {
+        let connection = file::open(&home)?;
         let shards = Shards::new();
-        let unfolded = file::load_counts(&connection, place.path(), &shards)?;
-        let swept_at = file::load_swept_at(&connection, place.path())?;
+        let unfolded = file::load_counts(&connection, home.path(), &shards)?;
+        let swept_at = file::load_swept_at(&connection, home.path())?;
         let run = random_run()?;
-        file::begin_run(&connection, place.path(), run, clock.now())?;
+        file::begin_run(&connection, home.path(), run, clock.now())?;
         let inner = Arc::new(Inner {
-            journal: Journal::new(place != Place::Memory),
-            place,
+            journal: Journal::new(home != Home::Memory),
+            home,
             shards,
             clock,
             swept_at_micros: AtomicI64::new(swept_at.as_micros()),
             run,
             stats: Stats::default(),
-            books: Mutex::default(),
         });
         let keeper = Keeper::new(inner.clone(), connection, unfolded);
         let keeper = std::thread::Builder::new()

@@ -138,21 +138,21 @@ impl Shards {
         keys: impl Iterator<Item = Key<'a>>,
         then: impl FnOnce(&mut Locked<'_, 'a>) -> R,
     ) -> R {
-        let mut slots: SmallVec<[Slot<'a>; INLINE_LIMITS]> = SmallVec::new();
+        let mut seats: SmallVec<[Seat<'a>; INLINE_LIMITS]> = SmallVec::new();
         let mut order = Order::new();
         for key in keys {
             let hash = self.hash(key);
             let shard = Self::shard_of(key, hash);
-            let place = order.iter().position(|(before, _)| *before > shard);
-            order.insert(place.unwrap_or(order.len()), (shard, slots.len()));
-            slots.push(Slot { key, hash, guard: 0, found: None });
+            let spot = order.iter().position(|(before, _)| *before > shard);
+            order.insert(spot.unwrap_or(order.len()), (shard, seats.len()));
+            seats.push(Seat { key, hash, guard: 0, found: None });
         }
-        let guards = self.lock_in_order(&order, &mut slots);
-        then(&mut Locked { guards, slots, hasher: &self.hasher })
+        let guards = self.lock_in_order(&order, &mut seats);
+        then(&mut Locked { guards, seats, hasher: &self.hasher })
     }
 
     /// Each shard once.
-    fn lock_in_order<'s>(&'s self, order: &Order, slots: &mut [Slot<'_>]) -> Guards<'s> {
+    fn lock_in_order<'s>(&'s self, order: &Order, seats: &mut [Seat<'_>]) -> Guards<'s> {
         let mut guards = Guards::new();
         let mut last = None;
         for &(shard, position) in order {
@@ -160,10 +160,10 @@ impl Shards {
                 guards.push(self.shards[shard].lock());
                 last = Some(shard);
             }
-            slots[position].guard = guards.len() - 1;
+            seats[position].guard = guards.len() - 1;
         }
-        for slot in slots {
-            slot.find(&guards[slot.guard]);
+        for seat in seats {
+            seat.find(&guards[seat.guard]);
         }
         guards
     }
@@ -176,43 +176,43 @@ impl Shards {
         claims: &[KeyedClaim<'_>],
         then: impl FnOnce(&mut Known<'_>) -> R,
     ) -> Option<R> {
-        let mut places = [Place { shard: usize::MAX, position: 0, hash: 0 }; INLINE_LIMITS];
-        if claims.len() > places.len() {
+        let mut spots = [Spot { shard: usize::MAX, position: 0, hash: 0 }; INLINE_LIMITS];
+        if claims.len() > spots.len() {
             return None;
         }
         for (position, keyed) in claims.iter().enumerate() {
             let hash = self.hash(keyed.key);
-            let place = Place { shard: Self::shard_of(keyed.key, hash), position, hash };
+            let spot = Spot { shard: Self::shard_of(keyed.key, hash), position, hash };
             // One of few: put where it belongs by hand.
             let mut at = position;
-            while at > 0 && places[at - 1].shard > place.shard {
-                places[at] = places[at - 1];
+            while at > 0 && spots[at - 1].shard > spot.shard {
+                spots[at] = spots[at - 1];
                 at -= 1;
             }
-            places[at] = place;
+            spots[at] = spot;
         }
-        let places = &places[..claims.len()];
-        if places.windows(2).any(|pair| pair[0].shard == pair[1].shard) {
+        let spots = &spots[..claims.len()];
+        if spots.windows(2).any(|pair| pair[0].shard == pair[1].shard) {
             return None;
         }
         let mut guards = [const { None }; INLINE_LIMITS];
         let mut states = [const { None }; INLINE_LIMITS];
-        let unshared = places.partition_point(|place| place.shard < UNSHARED_COUNT);
-        let (places, shared_places) = places.split_at(unshared);
+        let unshared = spots.partition_point(|spot| spot.shard < UNSHARED_COUNT);
+        let (spots, shared_spots) = spots.split_at(unshared);
         let (guards, shared_guards) = guards.split_at_mut(unshared);
         // What others hardly wait for is all locked before any is read, so that it is fetched
         // together, and all read before the rest is locked.
-        for (places, guards) in [(places, guards), (shared_places, shared_guards)] {
-            for (place, guard) in places.iter().zip(&mut *guards) {
-                *guard = Some(self.shards[place.shard].lock());
+        for (spots, guards) in [(spots, guards), (shared_spots, shared_guards)] {
+            for (spot, guard) in spots.iter().zip(&mut *guards) {
+                *guard = Some(self.shards[spot.shard].lock());
             }
-            for (place, guard) in places.iter().zip(guards) {
-                let key = claims[place.position].key;
+            for (spot, guard) in spots.iter().zip(guards) {
+                let key = claims[spot.position].key;
                 let table: &mut Table = guard.as_mut()?;
-                let entry = table.find_mut(place.hash, |entry| entry.key.get() == key)?;
+                let entry = table.find_mut(spot.hash, |entry| entry.key.get() == key)?;
                 // Fetches what stands behind it, too.
                 std::hint::black_box(entry.state.expires_at());
-                states[place.position] = Some(&mut entry.state);
+                states[spot.position] = Some(&mut entry.state);
             }
         }
         Some(then(&mut Known(states)))
@@ -262,7 +262,7 @@ impl Shards {
 /// The locked shards of one request, lending its states to the core.
 pub(crate) struct Locked<'s, 'a> {
     guards: Guards<'s>,
-    slots: SmallVec<[Slot<'a>; INLINE_LIMITS]>,
+    seats: SmallVec<[Seat<'a>; INLINE_LIMITS]>,
     hasher: &'s RandomState,
 }
 
@@ -270,7 +270,7 @@ type Guards<'s> = SmallVec<[MutexGuard<'s, Table>; INLINE_LIMITS]>;
 
 /// Where a key is looked for.
 #[derive(Clone, Copy)]
-struct Place {
+struct Spot {
     shard: usize,
     /// Of its claim.
     position: usize,
@@ -283,7 +283,7 @@ type Order = SmallVec<[(usize, usize); INLINE_LIMITS]>;
 /// A key with its state.
 pub(crate) type KeyedState<'a> = (Key<'a>, &'a State);
 
-struct Slot<'a> {
+struct Seat<'a> {
     key: Key<'a>,
     hash: u64,
     guard: usize,
@@ -291,7 +291,7 @@ struct Slot<'a> {
     found: Option<usize>,
 }
 
-impl Slot<'_> {
+impl Seat<'_> {
     fn find(&mut self, table: &Table) {
         let is_it = |entry: &Entry| entry.key.get() == self.key;
         self.found = table.find_bucket_index(self.hash, is_it);
@@ -302,9 +302,9 @@ impl Locked<'_, '_> {
     /// Each key with its state, where it has one.
     pub(crate) fn states(&self) -> SmallVec<[KeyedState<'_>; INLINE_LIMITS]> {
         let mut states = SmallVec::new();
-        for (position, slot) in self.slots.iter().enumerate() {
+        for (position, seat) in self.seats.iter().enumerate() {
             if let Some(state) = self.get(position) {
-                states.push((slot.key, state));
+                states.push((seat.key, state));
             }
         }
         states
@@ -312,19 +312,19 @@ impl Locked<'_, '_> {
 
     #[inline]
     pub(crate) fn get_mut(&mut self, position: usize) -> Option<&mut State> {
-        let slot = &self.slots[position];
-        Some(&mut self.guards[slot.guard].get_bucket_mut(slot.found?)?.state)
+        let seat = &self.seats[position];
+        Some(&mut self.guards[seat.guard].get_bucket_mut(seat.found?)?.state)
     }
 
     #[cold]
     fn insert(&mut self, position: usize, state: State) {
-        let Slot { key, hash, guard, .. } = self.slots[position];
+        let Seat { key, hash, guard, .. } = self.seats[position];
         let (entry, hasher) = (Entry { key: key.into(), state }, self.hasher);
         let table = &mut self.guards[guard];
         table.insert_unique(hash, entry, |entry| hasher.hash_one(entry.key.get()));
         // Making room may have moved the other keys of this table.
-        for slot in self.slots.iter_mut().filter(|slot| slot.guard == guard) {
-            slot.find(table);
+        for seat in self.seats.iter_mut().filter(|seat| seat.guard == guard) {
+            seat.find(table);
         }
     }
 }
@@ -358,13 +358,13 @@ impl States for Known<'_> {
 impl States for Locked<'_, '_> {
     #[inline]
     fn get(&self, position: usize) -> Option<&State> {
-        let slot = &self.slots[position];
-        Some(&self.guards[slot.guard].get_bucket(slot.found?)?.state)
+        let seat = &self.seats[position];
+        Some(&self.guards[seat.guard].get_bucket(seat.found?)?.state)
     }
 
     #[inline]
     fn get_or_insert_with(&mut self, position: usize, fresh: impl FnOnce() -> State) -> &mut State {
-        if self.slots[position].found.is_none() {
+        if self.seats[position].found.is_none() {
             self.insert(position, fresh());
         }
         self.get_mut(position).expect("found or just inserted, and its shard is locked")

@@ -1,27 +1,27 @@
 //! Slots: assigned on the keeper, one group after the other, durable before they are answered.
 //!
 //! A policy's schedule is kept in memory while it is in use. If a commit fails, memory would be
-//! ahead of the file, so it is dropped and read again.
+//! ahead of the file, so the keeper drops it and it is read again.
 
 mod book;
 
 use std::collections::{BTreeMap, HashMap};
 
 use rusqlite::{Connection, OptionalExtension, Row, params};
-use tokio::sync::oneshot;
 use tollgate_core::store::{
     Recount, ScheduleAsk, Slot, SlotAnswer, SlotQuery, StoreError, WindowFill, assign_all,
 };
 use tollgate_core::{Instant, Span};
 
 use crate::Embedded;
-use crate::error::stopped;
 use crate::keeper::Txn;
 pub(crate) use book::Books;
 use book::{Kept, book, kept, put_window, windows};
 
 /// Slots removed in one sweep.
 const SLOTS_PER_SWEEP: i64 = 5_000;
+/// Slots read by one job that counts many. Tests have few slots, and pages all the same.
+const SLOTS_PER_PAGE: u32 = if cfg!(test) { 2 } else { 5_000 };
 
 const SLOT: &str = "s.event_id, s.policy, s.version, s.requested_at, s.by_caller, s.scheduled_at, \
                     s.per, s.position, s.created_at, c.cancelled_at \
@@ -30,9 +30,11 @@ const SLOT: &str = "s.event_id, s.policy, s.version, s.requested_at, s.by_caller
 impl Embedded {
     /// Gives every event its slot, in order.
     pub async fn assign_slots(&self, ask: ScheduleAsk) -> Result<Vec<SlotAnswer>, StoreError> {
-        self.run_booked(move |txn, books| {
+        self.run(move |txn| {
             let now = txn.inner.now();
-            let schedule = book(txn, books, &ask, now)?;
+            // Put back when all went well: a job that fails half way leaves none that is ahead.
+            let mut books = std::mem::take(txn.books);
+            let schedule = book(txn, &mut books, &ask, now)?;
             let mut known = HashMap::new();
             for event in &ask.events {
                 if let Some(slot) = find(txn, &event.event_id)? {
@@ -61,6 +63,7 @@ impl Embedded {
             for number in assigned.windows {
                 put_window(txn, &ask.policy, number, schedule.window(number));
             }
+            *txn.books = books;
             Ok(assigned.answers)
         })
         .await
@@ -72,7 +75,7 @@ impl Embedded {
 
     /// Frees the place of a slot; the slot as it is then. Again changes nothing.
     pub async fn cancel_slot(&self, event_id: String) -> Result<Option<Slot>, StoreError> {
-        self.run_booked(move |txn, books| {
+        self.run(move |txn| {
             let Some(mut slot) = find(txn, &event_id)? else { return Ok(None) };
             if slot.cancelled_at.is_some() {
                 return Ok(Some(slot));
@@ -96,7 +99,7 @@ impl Embedded {
                     number,
                     Some(&state).filter(|state| state.count() > 0),
                 );
-                if let Some(schedule) = books.get_mut(&slot.policy) {
+                if let Some(schedule) = txn.books.get_mut(&slot.policy) {
                     schedule.put_window(number, state);
                 }
             }
@@ -145,19 +148,55 @@ impl Embedded {
         last: i64,
         limit: u32,
     ) -> Result<Vec<WindowFill>, StoreError> {
-        self.run(move |txn| {
+        let named = policy.clone();
+        let stored = self.run(move |txn| {
             let counts = |kept: &Kept| kept.per == per && first >= kept.first_counted();
-            if !kept(txn, &policy)?.as_ref().is_some_and(counts) {
-                // Nothing was given under this plan yet, or long ago under another.
-                return recounted(txn, &policy, per, first, last, limit);
+            if !kept(txn, &named)?.as_ref().is_some_and(counts) {
+                return Ok(None);
             }
-            let rows = windows(txn, &policy, first, last, i64::from(limit))?;
-            Ok(rows
-                .into_iter()
-                .map(|(number, state)| WindowFill { number, count: state.count() })
-                .collect())
-        })
-        .await
+            windows(txn, &named, first, last, i64::from(limit)).map(Some)
+        });
+        let counts = match stored.await? {
+            Some(stored) => {
+                stored.into_iter().map(|(number, state)| (number, state.count())).collect()
+            }
+            // Nothing was given under this plan yet, or long ago under another.
+            None => self.count_windows(policy, per, first, last, limit).await?,
+        };
+        Ok(counts.into_iter().map(|(number, count)| WindowFill { number, count }).collect())
+    }
+
+    /// The same from the slots themselves, a few in a job: nothing commits while one runs. What is
+    /// given meanwhile may be missing.
+    async fn count_windows(
+        &self,
+        policy: String,
+        per: Span,
+        first: i64,
+        last: i64,
+        limit: u32,
+    ) -> Result<Vec<(i64, u64)>, StoreError> {
+        let (from, to) = interval(per, first, last);
+        let mut query = SlotQuery { policy, from, to, after: None, limit: SLOTS_PER_PAGE };
+        let mut counts: Vec<(i64, u64)> = Vec::new();
+        loop {
+            let page = self.slots(query.clone()).await?;
+            for slot in page.iter().filter(|slot| slot.cancelled_at.is_none()) {
+                let number = slot.scheduled_at.as_micros().div_euclid(per.as_micros());
+                match counts.last_mut() {
+                    Some((last, count)) if *last == number => *count += 1,
+                    _ => counts.push((number, 1)),
+                }
+            }
+            let is_last = page.len() < SLOTS_PER_PAGE as usize;
+            // A window is counted whole once there is another behind it.
+            if is_last || counts.len() > limit as usize {
+                counts.truncate(limit as usize);
+                return Ok(counts);
+            }
+            query.after =
+                page.into_iter().next_back().map(|last| (last.scheduled_at, last.event_id));
+        }
     }
 
     /// Counts the slots of a policy again, and says where a window's count is another.
@@ -170,7 +209,7 @@ impl Embedded {
             let per = kept.per;
             let oldest = txn.inner.now().minus(kept.retention).as_micros();
             let first = (oldest.div_euclid(per.as_micros()) + 1).max(kept.first_counted());
-            let slots = count_slots(txn, &policy, per, first, i64::MAX)?;
+            let slots = count_slots(txn, &policy, per, first)?;
             let states = windows(txn, &policy, first, i64::MAX, i64::MAX)?;
             let counted: BTreeMap<i64, u64> =
                 states.into_iter().map(|(number, state)| (number, state.count())).collect();
@@ -178,37 +217,16 @@ impl Embedded {
         })
         .await
     }
-
-    /// Like [`Embedded::run`], with the schedules in use; they are dropped if the commit fails.
-    async fn run_booked<T: Send + 'static>(
-        &self,
-        job: impl FnOnce(&mut Txn<'_>, &mut Books) -> Result<T, StoreError> + Send + 'static,
-    ) -> Result<T, StoreError> {
-        let (reply, answer) = oneshot::channel();
-        let inner = self.inner.clone();
-        self.inner.journal.submit(Box::new(move |txn| {
-            let result = txn.and_then(|txn| job(txn, &mut inner.books.lock()));
-            Box::new(move |committed| {
-                if committed.is_err() || result.is_err() {
-                    inner.books.lock().clear();
-                }
-                let _ = reply.send(committed.and(result));
-            })
-        }));
-        answer.await.map_err(|_| stopped())?
-    }
 }
 
-/// How many slots lie in each window of `per`, from number to number, both included.
+/// How many slots lie in each window of `per` from number `first` on.
 fn count_slots(
     txn: &Txn<'_>,
     policy: &str,
     per: Span,
     first: i64,
-    last: i64,
 ) -> Result<BTreeMap<i64, u64>, StoreError> {
-    let from = first.saturating_mul(per.as_micros());
-    let to = last.saturating_add(1).saturating_mul(per.as_micros());
+    let (from, to) = interval(per, first, i64::MAX);
     let mut counts = BTreeMap::new();
     let mut read = || {
         txn.read()
@@ -217,7 +235,9 @@ fn count_slots(
                  where s.policy = ?1 and s.scheduled_at >= ?2 and s.scheduled_at < ?3 \
                  and not exists (select 1 from slot_cancel c where c.event_id = s.event_id)",
             )?
-            .query_map(params![policy, from, to], |row| row.get::<_, i64>(0))?
+            .query_map(params![policy, from.as_micros(), to.as_micros()], |row| {
+                row.get::<_, i64>(0)
+            })?
             .try_for_each(|at| {
                 *counts.entry(at?.div_euclid(per.as_micros())).or_default() += 1;
                 Ok(())
@@ -227,17 +247,10 @@ fn count_slots(
     Ok(counts)
 }
 
-fn recounted(
-    txn: &Txn<'_>,
-    policy: &str,
-    per: Span,
-    first: i64,
-    last: i64,
-    limit: u32,
-) -> Result<Vec<WindowFill>, StoreError> {
-    let counts = count_slots(txn, policy, per, first, last)?.into_iter();
-    let fills = counts.map(|(number, count)| WindowFill { number, count });
-    Ok(fills.take(limit as usize).collect())
+/// From the start of one window to the end of another.
+fn interval(per: Span, first: i64, last: i64) -> (Instant, Instant) {
+    let start_of = |number: i64| Instant::from_micros(number.saturating_mul(per.as_micros()));
+    (start_of(first), start_of(last.saturating_add(1)))
 }
 
 fn find(txn: &Txn<'_>, event_id: &str) -> Result<Option<Slot>, StoreError> {
@@ -288,12 +301,17 @@ const REMOVE_WINDOWS: &str = "delete from slot_window where (policy, number) in 
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
+    use tollgate_core::schedule::Plan;
+    use tollgate_core::store::{Clock, SlotAsk};
+
     use super::*;
-    use crate::file::{Place, open};
+    use crate::file::{Home, open};
 
     #[test]
     fn a_sweep_walks_through_nothing_but_the_policies() {
-        let connection = open(&Place::Memory).unwrap();
+        let connection = open(&Home::Memory).unwrap();
         for sql in [REMOVE_SLOTS, REMOVE_WINDOWS] {
             let steps: Vec<String> = connection
                 .prepare(&format!("explain query plan {sql}"))
@@ -309,12 +327,106 @@ mod tests {
 
     #[test]
     fn a_look_up_is_planned_once() {
-        let connection = open(&Place::Memory).unwrap();
+        let connection = open(&Home::Memory).unwrap();
         let look_up =
             || connection.prepare_cached(&format!("select {SLOT} where s.event_id = ?1")).unwrap();
         for event_id in ["a", "b", "c"] {
             assert!(!look_up().exists(params![event_id]).unwrap());
         }
         assert_eq!(look_up().get_status(rusqlite::StatementStatus::RePrepare), 0);
+    }
+
+    #[derive(Debug)]
+    struct Noon;
+
+    impl Clock for Noon {
+        fn now(&self) -> Instant {
+            Instant::from_micros(43_200_000_000)
+        }
+    }
+
+    fn store() -> Embedded {
+        Embedded::memory(Arc::new(Noon)).unwrap()
+    }
+
+    /// One slot in every second from noon on.
+    async fn assign(store: &Embedded, count: i64) {
+        let events = (0..count).map(|number| SlotAsk {
+            event_id: format!("event {number}"),
+            requested_at: Some(Noon.now().plus_micros(number * 1_000_000)),
+        });
+        let ask = ScheduleAsk {
+            policy: "p".into(),
+            version: 1,
+            epoch: None,
+            plan: Plan::new(Span::from_secs(1), 1).unwrap(),
+            retention: Span::from_secs(3600),
+            events: events.collect(),
+        };
+        let answers = store.assign_slots(ask).await.unwrap();
+        let is_slot = |answer| matches!(answer, &SlotAnswer::Given(_) | &SlotAnswer::Repeated(_));
+        assert!(answers.iter().all(is_slot), "{answers:?}");
+    }
+
+    async fn counts(store: &Embedded, per: i64, limit: u32) -> Vec<(i64, u64)> {
+        let per = Span::from_secs(per);
+        let fills = store.slot_windows("p".into(), per, i64::MIN, i64::MAX, limit).await.unwrap();
+        fills.into_iter().map(|fill| (fill.number, fill.count)).collect()
+    }
+
+    #[tokio::test]
+    async fn windows_of_another_length_are_counted_page_by_page() {
+        let store = store();
+        assign(&store, 10).await;
+        store.cancel_slot("event 4".into()).await.unwrap().unwrap();
+        assert_eq!(
+            counts(&store, 3, 100).await,
+            [(14_400, 3), (14_401, 2), (14_402, 3), (14_403, 1)]
+        );
+        assert_eq!(counts(&store, 3, 2).await, [(14_400, 3), (14_401, 2)]);
+        assert_eq!(counts(&store, 3600, 2).await, [(12, 9)]);
+        assert_eq!(counts(&store, 3, 0).await, []);
+        let none = store.slot_windows("q".into(), Span::from_secs(3), 0, 9, 5).await.unwrap();
+        assert_eq!(none, []);
+    }
+
+    #[tokio::test]
+    async fn others_are_served_while_windows_are_counted() {
+        let store = store();
+        assign(&store, 40).await;
+        // Each waits for the one before: more jobs than there are without pages, fewer than with.
+        let pings = async {
+            for _ in 0..5 {
+                store.ping().await.unwrap();
+            }
+        };
+        tokio::select! {
+            biased;
+            counted = counts(&store, 60, 100) => panic!("{counted:?} in one go"),
+            () = pings => {}
+        }
+    }
+
+    async fn schedules_in_use(store: &Embedded) -> usize {
+        store.run(|txn| Ok(txn.books.len())).await.unwrap()
+    }
+
+    #[tokio::test]
+    async fn after_a_failure_no_schedule_is_in_use() {
+        let store = store();
+        assign(&store, 3).await;
+        assert_eq!(schedules_in_use(&store).await, 1);
+        store.run(|_| -> Result<(), _> { panic!("as a test of it") }).await.unwrap_err();
+        assert_eq!(schedules_in_use(&store).await, 0);
+        assign(&store, 3).await;
+        assert_eq!(schedules_in_use(&store).await, 1);
+        let fails = store.run(|txn| {
+            txn.write("insert into nowhere values (1)", Vec::new());
+            Ok(())
+        });
+        fails.await.unwrap_err();
+        // The keeper is back with the next commit.
+        while store.ping().await.is_err() {}
+        assert_eq!(schedules_in_use(&store).await, 0);
     }
 }

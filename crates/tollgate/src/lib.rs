@@ -34,6 +34,7 @@ mod receipt;
 mod refresh;
 mod routes;
 mod secret;
+mod seldom;
 mod slots;
 mod store;
 mod subject;
@@ -56,6 +57,8 @@ pub use policy::fields::Fault;
 pub use policy::{InvalidPolicy, MAX_LIMITS, OnStoreError, Policy, policies_from_toml};
 pub use proxies::TrustedProxies;
 pub use routes::Matched;
+#[doc(hidden)]
+pub use seldom::Seldom;
 pub use slots::{MAX_EVENT_ID_CHARS, SlotWindow};
 pub use store::{shown_url, sqlite_path};
 pub use subject::{

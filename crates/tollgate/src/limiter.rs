@@ -201,7 +201,7 @@ impl Shared {
             OnStoreError::Allow => (self.allow_uncounted(ask), Degraded::Allowed),
             OnStoreError::Local => (self.local.check(ask, &self.clock)?, Degraded::Local),
         };
-        tracing::warn!(%error, policy = policy.policy().name(), ?degraded, "decided without the store");
+        self.local.warn(policy.policy().name(), degraded, &error);
         Ok(Answer { policy: policy.clone(), decision, receipt: None, degraded: Some(degraded) })
     }
 

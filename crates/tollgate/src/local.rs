@@ -14,7 +14,9 @@ use tollgate_core::Decision;
 use tollgate_core::store::{Ask, Clock};
 use tollgate_store_embedded::Embedded;
 
+use crate::answer::Degraded;
 use crate::error::Error;
+use crate::seldom::Seldom;
 
 #[derive(Debug)]
 pub(crate) struct Local {
@@ -24,12 +26,13 @@ pub(crate) struct Local {
     since: Stopwatch,
     /// How long there must be no error before the store is taken to be back.
     quiet: Duration,
+    warned: Seldom,
 }
 
 impl Local {
     pub(crate) fn new(quiet: Duration) -> Self {
         let (counts, failed_ms) = (ArcSwapOption::empty(), AtomicU64::new(0));
-        Self { counts, failed_ms, since: Stopwatch::now(), quiet }
+        Self { counts, failed_ms, since: Stopwatch::now(), quiet, warned: Seldom::default() }
     }
 
     pub(crate) fn check(&self, ask: &Ask<'_>, clock: &Arc<dyn Clock>) -> Result<Decision, Error> {
@@ -45,6 +48,13 @@ impl Local {
         let mut decision = Decision::blank();
         counts.check_blocking(ask, &mut decision)?;
         Ok(decision)
+    }
+
+    /// Says that a decision was made without the store.
+    pub(crate) fn warn(&self, policy: &str, degraded: Degraded, error: &Error) {
+        if let Some(left_out) = self.warned.due() {
+            tracing::warn!(%error, policy, ?degraded, left_out, "decided without the store");
+        }
     }
 
     pub(crate) fn store_failed(&self) {

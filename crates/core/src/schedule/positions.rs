@@ -2,106 +2,65 @@
 //!
 //! Position `k` stands at the fraction `k.reverse_bits() / 2^64` of every window (the van der
 //! Corput sequence in base 2): 0, 1/2, 1/4, 3/4, 1/8 … So the low bits of a position say in which
-//! part of the window it stands, and the positions of one such part (a cell) are a fixed step
-//! apart. The set keeps, for about √n cells, how many are taken and which is the lowest free one;
-//! both questions a schedule asks then cost about √n steps, not n.
+//! part of the window it stands, and the positions of one such part are a fixed step apart.
 //!
-//! Deliberately dense: a bit for each position up to the highest taken, so 2 MiB at the most.
+//! A request near the end of a window may take any position, so a set is a list until a bitmap
+//! takes less memory, or until it is long; then it is a bitmap. Positions given in order are one
+//! from the first on. Either form answers in about √n steps, n being the places of a window.
+
+mod bitmap;
+mod list;
+mod stretch;
 
 use std::fmt;
 use std::ops::Range;
 
-use smallvec::{SmallVec, smallvec};
+use bitmap::{Bitmap, words_for};
+use list::List;
+pub(super) use stretch::Stretch;
 
-/// The most places a window may have. A request near the end of a window may take any position,
-/// so this bounds the memory that one request can cost.
+/// The most places a window may have: 2 MiB as a bitmap.
 pub const MAX_PLACES: u64 = 1 << 24;
 
-/// Up to this many positions (as a power of two) one cell is enough.
-const ONE_CELL_BITS: u32 = 8;
+/// A list is no longer than this: √[`MAX_PLACES`]. So a position costs 512 bytes at the most.
+const LONGEST_LIST: u64 = 1 << 12;
+/// A bitmap of so many words is small enough for any number of positions.
+const SMALL_BITMAP_WORDS: usize = 8;
 
 /// Which positions are taken.
 #[derive(Clone)]
-pub struct PositionSet {
-    /// None, or a power of two of them.
-    words: Vec<u64>,
-    len: u64,
-    /// A power of two of them, by the leading bits of the reversed position. Derived from `words`.
-    cells: SmallVec<[Cell; 1]>,
+pub struct PositionSet(Form);
+
+#[derive(Clone)]
+enum Form {
+    List(List),
+    Bitmap(Bitmap),
 }
 
-/// The positions that share their lowest bits.
-#[derive(Clone, Copy, Default)]
-struct Cell {
-    taken: u32,
-    /// Counted in steps within the cell; one past the last word if all there are taken.
-    lowest_free: u32,
-}
-
-/// A part of every window: the reversed positions from `first` to `last`, both included.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Stretch {
-    pub(super) first: u64,
-    pub(super) last: u64,
-}
-
-impl Stretch {
-    pub(super) const WHOLE: Self = Self { first: 0, last: u64::MAX };
-
-    fn holds(self, position: u64) -> bool {
-        (self.first..=self.last).contains(&position.reverse_bits())
-    }
-
-    /// The lowest position that stands here and is at least `from`, a power of two or 0; none if
-    /// it is not below `limit`.
-    fn lowest(self, from: u64, limit: u64) -> Option<u64> {
-        if from == 0 && self.first == 0 {
-            return (limit > 0).then_some(0);
-        }
-        // Positions of one length are the odd multiples of one power of two, reversed.
-        let mut length = from.max(1).ilog2() + 1;
-        while length <= 64 && 1 << (length - 1) < limit {
-            if let Some(position) = self.lowest_of_length(length) {
-                return (position < limit).then_some(position);
-            }
-            length += 1;
-        }
-        None
-    }
-
-    /// The lowest position of exactly `length` bits that stands here.
-    fn lowest_of_length(self, length: u32) -> Option<u64> {
-        let unit = 1u64 << (64 - length);
-        let (lowest, highest) = (self.first.div_ceil(unit) | 1, self.last / unit);
-        if lowest > highest {
-            return None;
-        }
-        // Without their last bit, which is 1. Bits are chosen from the last to the first, as they
-        // weigh in the reversed number: 0 wherever an even number is left.
-        let (mut low, mut high) = (lowest >> 1, (highest - 1) >> 1);
-        let mut position = 1u64;
-        for _ in 1..length {
-            let odd = low == high && low % 2 == 1;
-            position = (position << 1) | u64::from(odd);
-            low = if odd { low >> 1 } else { low.div_ceil(2) };
-            high >>= 1;
-        }
-        Some(position)
-    }
+/// Whether a bitmap is the better form of `len` positions that reach to `highest`.
+fn is_bitmap_better(len: u64, highest: u64) -> bool {
+    let words = words_for(highest);
+    let is_smaller = words * size_of::<u64>() <= len as usize * size_of::<u32>();
+    words <= SMALL_BITMAP_WORDS || is_smaller || len > LONGEST_LIST
 }
 
 impl PositionSet {
     pub const fn len(&self) -> u64 {
-        self.len
+        match &self.0 {
+            Form::List(list) => list.len(),
+            Form::Bitmap(bitmap) => bitmap.len(),
+        }
     }
 
     pub const fn is_empty(&self) -> bool {
-        self.len == 0
+        self.len() == 0
     }
 
     pub fn contains(&self, position: u64) -> bool {
-        let word = self.words.get((position / 64) as usize);
-        word.is_some_and(|word| (word >> (position % 64)) & 1 == 1)
+        match &self.0 {
+            Form::List(list) => list.contains(position),
+            Form::Bitmap(bitmap) => bitmap.contains(position),
+        }
     }
 
     /// In ascending order.
@@ -111,193 +70,120 @@ impl PositionSet {
 
     /// Maximal runs of taken positions, in ascending order.
     pub(super) fn runs(&self) -> impl Iterator<Item = Range<u64>> + '_ {
-        let mut end = 0;
-        std::iter::from_fn(move || {
-            let start = self.next_bit(end, 0);
-            end = self.next_bit(start, u64::MAX);
-            (start < end).then_some(start..end)
+        let next_run = |from| match &self.0 {
+            Form::List(list) => list.next_run(from),
+            Form::Bitmap(bitmap) => bitmap.next_run(from),
+        };
+        std::iter::successors(next_run(0), move |run| next_run(run.end))
+    }
+
+    /// One past the highest; 0 if there is none.
+    pub(super) fn end(&self) -> u64 {
+        match &self.0 {
+            Form::List(list) => list.end(),
+            Form::Bitmap(bitmap) => bitmap.end(),
+        }
+    }
+
+    /// The set of ascending runs, all below [`MAX_PLACES`].
+    pub(super) fn from_runs(runs: &[Range<u64>]) -> Self {
+        let len = runs.iter().map(|run| run.end - run.start).sum();
+        let Some(last) = runs.last() else { return Self::default() };
+        Self(if is_bitmap_better(len, last.end - 1) {
+            Form::Bitmap(Bitmap::from_runs(runs))
+        } else {
+            Form::List(List::from_runs(runs.iter().cloned()))
         })
     }
 
     /// The set whose position `k` is bit `k % 64` of word `k / 64`; at most [`MAX_PLACES`] bits.
-    pub(super) fn from_words(mut words: Vec<u64>) -> Self {
-        debug_assert!(words.len() as u64 * 64 <= MAX_PLACES);
-        if !words.is_empty() {
-            words.resize(words.len().next_power_of_two(), 0);
-        }
-        let len = words.iter().map(|word| u64::from(word.count_ones())).sum();
-        let mut set = Self { words, len, ..Self::default() };
-        set.fill_cells();
-        set
+    pub(super) fn from_words(words: Vec<u64>) -> Self {
+        Self(Form::Bitmap(Bitmap::from_words(words)))
     }
 
-    pub(super) fn words(&self) -> &[u64] {
-        &self.words
+    /// Bit by bit as in [`Self::from_words`], the lowest first.
+    pub(super) fn bytes(&self) -> Vec<u8> {
+        let mut bytes = vec![0; self.end().div_ceil(8) as usize];
+        match &self.0 {
+            Form::List(_) => {
+                for position in self.iter() {
+                    bytes[(position / 8) as usize] |= 1 << (position % 8);
+                }
+            }
+            Form::Bitmap(bitmap) => {
+                for (bytes, word) in bytes.chunks_mut(8).zip(bitmap.words()) {
+                    bytes.copy_from_slice(&word.to_le_bytes()[..bytes.len()]);
+                }
+            }
+        }
+        bytes
     }
 
     /// False if it was there, or is not below [`MAX_PLACES`].
     pub fn insert(&mut self, position: u64) -> bool {
-        if position >= MAX_PLACES || self.contains(position) {
+        if position >= MAX_PLACES {
             return false;
         }
-        self.reach(position);
-        self.words[(position / 64) as usize] |= 1 << (position % 64);
-        self.len += 1;
-        let (bits, cell) = (self.cell_bits(), self.cell_of(position.reverse_bits()));
-        self.cells[cell].taken += 1;
-        if u64::from(self.cells[cell].lowest_free) == position >> bits {
-            self.cells[cell].lowest_free = self.lowest_free_from(position);
+        self.choose_form(position);
+        match &mut self.0 {
+            Form::List(list) => list.insert(position),
+            Form::Bitmap(bitmap) => bitmap.insert(position),
         }
-        true
     }
 
     /// False if it was not there.
     pub fn remove(&mut self, position: u64) -> bool {
-        if !self.contains(position) {
-            return false;
+        match &mut self.0 {
+            Form::List(list) => list.remove(position),
+            Form::Bitmap(bitmap) => bitmap.remove(position),
         }
-        self.words[(position / 64) as usize] &= !(1 << (position % 64));
-        self.len -= 1;
-        let (bits, cell) = (self.cell_bits(), self.cell_of(position.reverse_bits()));
-        let cell = &mut self.cells[cell];
-        cell.taken -= 1;
-        cell.lowest_free = cell.lowest_free.min((position >> bits) as u32);
-        true
     }
 
     /// The lowest position below `limit` that is free and stands in one of `stretches`.
     pub(super) fn first_free(&self, stretches: &[Stretch], limit: u64) -> Option<u64> {
-        let bits = self.cell_bits();
-        let mut best = limit;
-        for stretch in stretches {
-            let (whole, parts) = self.cells_of(*stretch);
-            for cell in whole {
-                best = best.min(self.lowest_free_in(cell));
-            }
-            for cell in parts {
-                let known = best.min(self.capacity());
-                let mut candidates = (self.lowest_free_in(cell)..known).step_by(1 << bits);
-                let free = candidates.find(|&at| !self.contains(at) && stretch.holds(at));
-                best = free.unwrap_or(best);
-            }
-            best = stretch.lowest(self.capacity(), best).unwrap_or(best);
+        match &self.0 {
+            Form::List(list) => list.first_free(stretches, limit),
+            Form::Bitmap(bitmap) => bitmap.first_free(stretches, limit),
         }
-        (best < limit).then_some(best)
     }
 
     /// How many taken positions stand in a stretch.
     pub(super) fn count_in(&self, stretch: Stretch) -> u64 {
-        let (whole, parts) = self.cells_of(stretch);
-        let counted: u64 = self.cells[whole].iter().map(|cell| u64::from(cell.taken)).sum();
-        let checked = parts.into_iter().map(|cell| {
-            let positions =
-                (self.low_bits_of(cell)..self.capacity()).step_by(1 << self.cell_bits());
-            positions.filter(|&at| self.contains(at) && stretch.holds(at)).count() as u64
-        });
-        counted + checked.sum::<u64>()
-    }
-
-    fn cell_bits(&self) -> u32 {
-        self.cells.len().trailing_zeros()
-    }
-
-    fn cell_of(&self, reversed: u64) -> usize {
-        reversed.checked_shr(64 - self.cell_bits()).unwrap_or(0) as usize
-    }
-
-    fn first_of(&self, cell: usize) -> u64 {
-        (cell as u64).checked_shl(64 - self.cell_bits()).unwrap_or(0)
-    }
-
-    fn low_bits_of(&self, cell: usize) -> u64 {
-        self.first_of(cell).reverse_bits()
-    }
-
-    fn lowest_free_in(&self, cell: usize) -> u64 {
-        self.low_bits_of(cell) | (u64::from(self.cells[cell].lowest_free) << self.cell_bits())
-    }
-
-    /// The cells that lie wholly in a stretch, and those that it cuts.
-    fn cells_of(&self, stretch: Stretch) -> (Range<usize>, SmallVec<[usize; 2]>) {
-        let (mut from, mut until) = (self.cell_of(stretch.first), self.cell_of(stretch.last) + 1);
-        let mut parts = SmallVec::new();
-        if stretch.first != self.first_of(from) {
-            parts.push(from);
-            from += 1;
+        match &self.0 {
+            Form::List(list) => list.count_in(stretch),
+            Form::Bitmap(bitmap) => bitmap.count_in(stretch),
         }
-        if from < until && stretch.last.wrapping_add(1) != self.first_of(until % self.cells.len()) {
-            parts.push(until - 1);
-            until -= 1;
-        }
-        (from..until.max(from), parts)
     }
 
-    /// The first free position of a cell from `position` on, in steps: beyond the words all are.
-    fn lowest_free_from(&self, mut position: u64) -> u32 {
-        while self.contains(position) {
-            position += 1 << self.cell_bits();
-        }
-        (position >> self.cell_bits()) as u32
-    }
-
-    /// The first position from `from` on whose bit differs from `flip`'s; if there is none, the
-    /// first beyond the words.
-    fn next_bit(&self, from: u64, flip: u64) -> u64 {
-        let mut mask = u64::MAX << (from % 64);
-        for (index, word) in self.words.iter().enumerate().skip((from / 64) as usize) {
-            let found = (word ^ flip) & mask;
-            if found != 0 {
-                return index as u64 * 64 + u64::from(found.trailing_zeros());
+    /// Takes the form that suits the set with one position more.
+    fn choose_form(&mut self, position: u64) {
+        let other = match &self.0 {
+            Form::Bitmap(bitmap) => {
+                let fits = bitmap.reaches(position) || is_bitmap_better(bitmap.len() + 1, position);
+                (!fits).then(|| Form::List(List::from_runs(self.runs())))
             }
-            mask = u64::MAX;
-        }
-        self.capacity()
-    }
-
-    fn capacity(&self) -> u64 {
-        self.words.len() as u64 * 64
-    }
-
-    /// Makes room for a position.
-    fn reach(&mut self, position: u64) {
-        let words = (position as usize / 64 + 1).next_power_of_two();
-        if words > self.words.len() {
-            self.words.resize(words, 0);
-            if self.fitting_cell_bits() != self.cell_bits() {
-                self.fill_cells();
+            Form::List(list) => {
+                let highest = list.end().saturating_sub(1).max(position);
+                let runs = || self.runs().collect::<Vec<_>>();
+                is_bitmap_better(list.len() + 1, highest)
+                    .then(|| Form::Bitmap(Bitmap::from_runs(&runs())))
             }
+        };
+        if let Some(form) = other {
+            self.0 = form;
         }
-    }
-
-    /// About half the bits of a position, so that there are as many cells as positions in one.
-    fn fitting_cell_bits(&self) -> u32 {
-        let bits = self.capacity().max(1).ilog2();
-        if bits <= ONE_CELL_BITS { 0 } else { bits.div_ceil(2) }
-    }
-
-    fn fill_cells(&mut self) {
-        self.cells = smallvec![Cell::default(); 1 << self.fitting_cell_bits()];
-        let mut cells = self.cells.clone();
-        for position in self.iter() {
-            cells[self.cell_of(position.reverse_bits())].taken += 1;
-        }
-        for (index, cell) in cells.iter_mut().enumerate() {
-            cell.lowest_free = self.lowest_free_from(self.low_bits_of(index));
-        }
-        self.cells = cells;
     }
 }
 
 impl Default for PositionSet {
     fn default() -> Self {
-        Self { words: Vec::new(), len: 0, cells: smallvec![Cell::default()] }
+        Self(Form::Bitmap(Bitmap::default()))
     }
 }
 
 impl PartialEq for PositionSet {
     fn eq(&self, other: &Self) -> bool {
-        let common = self.words.len().min(other.words.len());
-        self.len == other.len && self.words[..common] == other.words[..common]
+        self.len() == other.len() && self.runs().eq(other.runs())
     }
 }
 
@@ -316,5 +202,94 @@ impl FromIterator<u64> for PositionSet {
 impl fmt::Debug for PositionSet {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_set().entries(self.iter()).finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn is_list(set: &PositionSet) -> bool {
+        matches!(set.0, Form::List(_))
+    }
+
+    #[test]
+    fn positions_in_order_are_a_bitmap_from_the_first_on() {
+        let mut set = PositionSet::default();
+        for position in 0..20_000 {
+            assert!(set.insert(position) && !is_list(&set), "{position}");
+        }
+    }
+
+    #[test]
+    fn a_few_far_positions_take_little_memory() {
+        let ordered = || (0..500).collect::<PositionSet>();
+        for mut set in [PositionSet::default(), ordered()] {
+            for position in 0..500 {
+                assert!(set.insert(MAX_PLACES - 1 - position * 1000));
+                assert!(is_list(&set), "{position}");
+            }
+            let state = super::super::WindowState { taken: set, guests: 0 };
+            let again = super::super::WindowState::decode(&state.encode()).expect("its own bytes");
+            assert!(again == state && is_list(&again.taken));
+        }
+    }
+
+    #[test]
+    fn a_list_becomes_a_bitmap_when_that_is_smaller_or_it_is_long() {
+        let mut small: PositionSet = (0..256).map(|position| position * 64).collect();
+        assert!(is_list(&small));
+        for position in 0..256 {
+            assert!(small.insert(position * 64 + 1));
+        }
+        assert!(!is_list(&small));
+        let mut long: PositionSet = (0..LONGEST_LIST).map(|position| position * 4000).collect();
+        assert!(is_list(&long));
+        assert!(long.insert(1) && !is_list(&long));
+        assert_eq!(long.len(), LONGEST_LIST + 1);
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(100))]
+
+        #[test]
+        fn a_list_answers_as_a_bitmap_does(
+            taken in prop::collection::btree_set(prop_oneof![0..40u64, 0..3000u64, 0..1u64 << 18], 0..80),
+            ends in prop::collection::vec(any::<[u64; 2]>(), 1..4),
+            filled: bool, limit in prop_oneof![0..3000u64, 1..1u64 << 18],
+        ) {
+            let stretches: Vec<_> = ends
+                .iter()
+                .map(|[one, other]| Stretch { first: *one.min(other), last: *one.max(other) })
+                .chain(filled.then_some(Stretch { first: u64::MAX - (1 << 50), last: u64::MAX }))
+                .collect();
+            let runs: Vec<_> = taken.iter().map(|position| *position..position + 1).collect();
+            let (mut list, mut bitmap) =
+                (List::from_runs(runs.iter().cloned()), Bitmap::from_runs(&runs));
+            // Until it is full, or for a while.
+            for _ in 0..20 {
+                let free = bitmap.first_free(&stretches, limit);
+                prop_assert_eq!(list.first_free(&stretches, limit), free);
+                for stretch in &stretches {
+                    prop_assert_eq!(list.count_in(*stretch), bitmap.count_in(*stretch));
+                }
+                let Some(free) = free else { break };
+                prop_assert!(list.insert(free) && bitmap.insert(free));
+                prop_assert_eq!(list.end(), bitmap.end());
+            }
+        }
+
+        #[test]
+        fn the_lowest_position_of_a_stretch_is_found(
+            ends: [u64; 2], narrow in 0..40u32, from in 0..5000u64, limit in 0..6000u64,
+        ) {
+            let first = ends[0].min(ends[1]);
+            let last = first.saturating_add((ends[0].max(ends[1]) - first) >> narrow);
+            let stretch = Stretch { first, last };
+            let expected = (from..limit).find(|position| stretch.holds(*position));
+            prop_assert_eq!(stretch.lowest(from, limit), expected);
+        }
     }
 }

@@ -7,6 +7,8 @@
 //! bitmap without trailing zeros, whichever is shorter. Decoding takes any bytes and never panics;
 //! what it accepts, it encodes back to itself.
 
+use std::ops::Range;
+
 use super::positions::{MAX_PLACES, PositionSet};
 use crate::encoding::{Malformed, Reader, Writer};
 
@@ -32,12 +34,7 @@ impl WindowState {
         writer.byte(RUNS);
         writer.uint(u128::from(self.guests));
         let header = writer.0.len();
-        let words = self.taken.words();
-        let bitmap = words
-            .iter()
-            .rposition(|word| *word != 0)
-            .map_or(0, |last| last * 8 + (64 - words[last].leading_zeros() as usize).div_ceil(8));
-
+        let bitmap = self.taken.end().div_ceil(8) as usize;
         let mut end = 0;
         for run in self.taken.runs() {
             writer.uint(u128::from(run.start - end));
@@ -45,7 +42,7 @@ impl WindowState {
             end = run.end;
             if writer.0.len() > header + bitmap {
                 writer.0.truncate(header);
-                writer.0.extend(words.iter().flat_map(|word| word.to_le_bytes()).take(bitmap));
+                writer.0.extend(self.taken.bytes());
                 writer.0[0] = BITMAP;
                 break;
             }
@@ -57,19 +54,19 @@ impl WindowState {
         let mut reader = Reader(bytes);
         let form = reader.byte()?;
         let guests = reader.u64()?;
-        let words = match form {
-            RUNS => words_of_runs(reader.0)?,
-            BITMAP => words_of_bitmap(reader.0)?,
+        let taken = match form {
+            RUNS => PositionSet::from_runs(&runs_of(reader.0)?),
+            BITMAP => PositionSet::from_words(words_of(reader.0)?),
             _ => return Err(Malformed),
         };
-        let state = Self { taken: PositionSet::from_words(words), guests };
+        let state = Self { taken, guests };
         if state.encode() == bytes { Ok(state) } else { Err(Malformed) }
     }
 }
 
-fn words_of_runs(bytes: &[u8]) -> Result<Vec<u64>, Malformed> {
+fn runs_of(bytes: &[u8]) -> Result<Vec<Range<u64>>, Malformed> {
     let mut reader = Reader(bytes);
-    let mut words: Vec<u64> = Vec::new();
+    let mut runs: Vec<Range<u64>> = Vec::new();
     let mut end = 0u64;
     while !reader.0.is_empty() {
         let (gap, length) = (reader.u64()?, reader.u64()?);
@@ -78,21 +75,12 @@ fn words_of_runs(bytes: &[u8]) -> Result<Vec<u64>, Malformed> {
         if length == 0 || end > MAX_PLACES {
             return Err(Malformed);
         }
-        words.resize(end.div_ceil(64) as usize, 0);
-        let (first, last) = ((start / 64) as usize, ((end - 1) / 64) as usize);
-        let (from_first, to_last) = (u64::MAX << (start % 64), u64::MAX >> (63 - (end - 1) % 64));
-        if first == last {
-            words[first] |= from_first & to_last;
-        } else {
-            words[first] |= from_first;
-            words[first + 1..last].fill(u64::MAX);
-            words[last] |= to_last;
-        }
+        runs.push(start..end);
     }
-    Ok(words)
+    Ok(runs)
 }
 
-fn words_of_bitmap(bytes: &[u8]) -> Result<Vec<u64>, Malformed> {
+fn words_of(bytes: &[u8]) -> Result<Vec<u64>, Malformed> {
     if bytes.len() as u64 > MAX_PLACES / 8 {
         return Err(Malformed);
     }

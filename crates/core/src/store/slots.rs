@@ -25,7 +25,7 @@ pub struct Slot {
 
 impl Slot {
     /// Where it stands in windows of its own `per`.
-    pub fn place(&self) -> Place {
+    fn place(&self) -> Place {
         let window = self.scheduled_at.as_micros().div_euclid(self.per.as_micros());
         Place { window, position: self.position, at: self.scheduled_at }
     }
@@ -47,11 +47,6 @@ pub fn give_back(schedule: &mut Schedule, slot: &Slot) -> bool {
     } else {
         schedule.give_back_guest(slot.scheduled_at)
     }
-}
-
-/// The window of the schedule in which a slot counts.
-pub fn window_of(schedule: &Schedule, slot: &Slot) -> i64 {
-    schedule.plan().index_of(slot.scheduled_at)
 }
 
 /// One event that wants a slot.
@@ -142,7 +137,7 @@ pub fn assign_all(
             Some(slot) => repeat(slot, ask, event),
             None => match assign(ask, event, schedule, now, oldest) {
                 Ok(slot) => {
-                    assigned.windows.insert(window_of(schedule, &slot));
+                    assigned.windows.insert(schedule.plan().index_of(slot.scheduled_at));
                     assigned.slots.push(slot.clone());
                     known.insert(event.event_id.clone(), slot.clone());
                     SlotAnswer::Given(slot)

@@ -331,7 +331,8 @@ pub(crate) enum TooLarge {
     Large(Problem),
 }
 problem_answer! {
-    /// The store cannot answer, and the policy says to refuse then
+    /// The store cannot answer, and the policy says to refuse then; or the body is large and there is
+    /// no room for it now (`urn:tollgate:busy`)
     StoreDown, 503
 }
 problem_answer! {

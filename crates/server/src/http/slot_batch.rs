@@ -10,7 +10,7 @@ use serde_json::{Map, Value};
 use tollgate::SlotAsk;
 use utoipa::ToSchema;
 
-use crate::body::{self, parse};
+use crate::body::parse;
 use crate::http::schema;
 use crate::http::slots::{AssignedSlot, FIELDS, Given, SlotRequest};
 use crate::problem::Problem;
@@ -63,7 +63,7 @@ pub(crate) async fn post(
     State(app): State<Arc<App>>,
     request: axum::extract::Request,
 ) -> Result<Json<BatchAnswer>, Problem> {
-    let bytes = body::read(request.into_body(), app.batch_body_limits).await?;
+    let bytes = app.large_bodies.read(request.into_body(), app.batch_body_limits).await?;
     let events = read(&bytes)?;
     if !(1..=MAX_EVENTS).contains(&events.len()) {
         let detail =

@@ -3,9 +3,9 @@
 use serde_json::{Value, json};
 
 use crate::support::mail::{CLOSED_PORT, FAR_TS, message_body, with};
-use crate::support::raw::Raw;
+use crate::support::raw::{Raw, RawReply, post};
 use crate::support::slots::NOON;
-use crate::support::{Call, Reply, Server};
+use crate::support::{Call, Reply, Server, Setup, eventually};
 
 /// A limit's policy with some members more.
 fn policy(server: &Server, more: Value) -> Reply {
@@ -60,6 +60,44 @@ fn heads_have_100_lines_and_64_kib() {
         raw.reply().status
     };
     assert_eq!(path(60 << 10), 404);
+}
+
+#[test]
+fn large_bodies_are_bounded_together_and_small_ones_pass() {
+    let config = "[server]\nmax_large_bodies_bytes = 1\n[mail]\nmax_body_bytes = 2000000\n";
+    let server = Setup::memory().config(config).into_server();
+    let large = post("/commands/add-messages", &" ".repeat(2_000_000));
+    let batch = |bytes: usize| post("/api/v1/slots/batch", &" ".repeat(bytes));
+    let reply = |request: &str| -> RawReply {
+        let mut raw = Raw::connect(&server);
+        raw.send(request);
+        raw.reply()
+    };
+    assert_eq!(reply(&large).status, 400, "the largest alone has room");
+    // While one is nearly there: nobody tells how far it was read, so perhaps not the first time.
+    let refused = eventually("there is no room for another", || {
+        let mut half_way = Raw::connect(&server);
+        half_way.send(&large[..1_900_000]);
+        let (refused, batch, small) =
+            (reply(&large), reply(&batch(900_000)), reply(&batch(200_000)));
+        server.check("default", &json!({})).ok();
+        half_way.send(&large[1_900_000..]);
+        let statuses = [&refused, &batch, &small, &half_way.reply()].map(|reply| reply.status);
+        (statuses == [503, 503, 400, 400]).then_some(refused)
+    });
+    assert!(refused.head.contains("retry-after: 1"), "{}", refused.head);
+    assert!(refused.body.contains("urn:tollgate:busy"), "{}", refused.body);
+    assert_eq!(reply(&large).status, 400, "what was held is free again");
+    // Two half-way ones do not wait for each other.
+    let mut both = [Raw::connect(&server), Raw::connect(&server)];
+    for raw in &mut both {
+        raw.send(&large[..1_500_000]);
+    }
+    for raw in &mut both {
+        raw.send(&large[1_500_000..]);
+    }
+    let statuses = both.map(|mut raw| raw.reply().status);
+    assert!(statuses.iter().all(|status| [400, 503].contains(status)), "{statuses:?}");
 }
 
 #[test]

@@ -3,6 +3,7 @@
 //! A limit on the size of files stands in for a full disk.
 
 use std::process::Command;
+use std::time::Instant;
 
 use serde_json::{Value, json};
 
@@ -88,4 +89,25 @@ fn a_store_that_cannot_write_refuses_allows_or_counts_locally_as_the_policy_says
     let errors = metrics.lines().find_map(|line| line.strip_prefix("tollgate_store_errors_total "));
     assert!(errors.unwrap().parse::<u64>().unwrap() >= 2, "{metrics}");
     eventually("it is in the log", || server.said().contains("ERROR").then_some(()));
+    the_log_does_not_grow_with_the_requests(&server);
+}
+
+fn the_log_does_not_grow_with_the_requests(server: &Server) {
+    const LINES: [&str; 3] = ["the store could not answer", "decided without the store", "commit failed"];
+    let said = || LINES.map(|line| server.said().matches(line).count() as u64);
+    let (before, started) = (said(), Instant::now());
+    for _ in 0..100 {
+        server.check("strict", &json!({})).problem(503);
+        server.spend("allows", &json!({}));
+    }
+    // Two more: one when it began, and what was on its way before.
+    let most = started.elapsed().as_secs() + 3;
+    let more = said().into_iter().zip(before).map(|(after, before)| after - before);
+    assert!(more.max() <= Some(most), "{:?} from {before:?} in {most} s", said());
+    eventually("what was left out is counted", || {
+        server.check("strict", &json!({})).problem(503);
+        let said = server.said();
+        let mut lines = said.lines().filter(|line| line.contains(LINES[0]));
+        lines.any(|line| line.contains("left_out=") && !line.contains("left_out=0")).then_some(())
+    });
 }

@@ -116,7 +116,7 @@ fn slots(
         let per = Span::from_micros(per)?;
         Some((Instant::from_micros(at), per, position.cast_unsigned()))
     });
-    slots.collect::<Option<_>>().ok_or_else(|| damaged(txn.inner.place.path(), "a slot"))
+    slots.collect::<Option<_>>().ok_or_else(|| damaged(txn.inner.home.path(), "a slot"))
 }
 
 /// Windows in which something is given, from number to number, both included.
@@ -140,7 +140,7 @@ pub(super) fn windows(
     };
     let decoded = read().map_err(|error| txn.fail(error))?.into_iter().map(|(number, bytes)| {
         let state = WindowState::decode(&bytes);
-        state.map(|state| (number, state)).map_err(|_| damaged(txn.inner.place.path(), "a window"))
+        state.map(|state| (number, state)).map_err(|_| damaged(txn.inner.home.path(), "a window"))
     });
     decoded.collect()
 }
@@ -177,5 +177,5 @@ pub(super) fn kept(txn: &Txn<'_>, policy: &str) -> Result<Option<Kept>, StoreErr
     let kept = Span::from_micros(per).zip(Span::from_micros(retention)).map(|(per, retention)| {
         Kept { per, retention, counted_from: Instant::from_micros(counted_from) }
     });
-    kept.map(Some).ok_or_else(|| damaged(txn.inner.place.path(), "a schedule"))
+    kept.map(Some).ok_or_else(|| damaged(txn.inner.home.path(), "a schedule"))
 }

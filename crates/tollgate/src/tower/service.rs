@@ -15,7 +15,10 @@ use super::{Rule, Settings};
 use crate::answer::Answer;
 use crate::error::Error;
 use crate::policy::Policy;
+use crate::seldom::Seldom;
 use crate::subject::Subject;
+
+static STORE_DOWN: Seldom = Seldom::new();
 
 /// A service whose requests are counted.
 #[derive(Clone, Debug)]
@@ -165,7 +168,9 @@ impl Settings {
                 }
             }
             Error::Store(_) => {
-                tracing::error!(%error, "the store could not answer");
+                if let Some(left_out) = STORE_DOWN.due() {
+                    tracing::error!(%error, left_out, "the store could not answer");
+                }
                 let why = "the rate limit cannot be checked now";
                 let mut response = voice.fail(self.store_error_status, why);
                 let soon = HeaderValue::from_static("1");

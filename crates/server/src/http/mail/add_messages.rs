@@ -14,7 +14,7 @@ use tollgate_mail::{Attachment, Content, NewMessage};
 use utoipa::ToSchema;
 
 use super::reach::Reach;
-use crate::body::{self, parse};
+use crate::body::parse;
 use crate::http::{query, schema};
 use crate::problem::Problem;
 use crate::state::App;
@@ -108,7 +108,7 @@ pub(crate) async fn post(
     Extension(reach): Extension<Reach>,
     request: axum::extract::Request,
 ) -> Result<Json<Added>, Problem> {
-    let bytes = body::read(request.into_body(), app.mail_body_limits).await?;
+    let bytes = app.large_bodies.read(request.into_body(), app.mail_body_limits).await?;
     let AddRequest { messages: given } = parse(&bytes)?;
     if !(1..=MAX_MESSAGES).contains(&given.len()) {
         let detail =

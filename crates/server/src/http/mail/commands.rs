@@ -14,7 +14,7 @@ use utoipa::openapi::{OpenApi, RefOr, Required};
 
 use super::queries::TenantQuery;
 use super::reach::Reach;
-use crate::body::{self, parse};
+use crate::body::parse;
 use crate::http::{query, schema};
 use crate::problem::Problem;
 use crate::state::App;
@@ -99,7 +99,7 @@ async fn body_of<T: for<'a> Deserialize<'a>>(
     request: axum::extract::Request,
 ) -> Result<T, Problem> {
     let (parts, body) = request.into_parts();
-    let bytes = body::read(body, app.batch_body_limits).await?;
+    let bytes = app.large_bodies.read(body, app.batch_body_limits).await?;
     if bytes.trim_ascii().is_empty() {
         return query::read(Query::try_from_uri(&parts.uri));
     }

@@ -13,7 +13,7 @@ use tollgate_mail::{Refused, SendError, SendRequest, Usage};
 use utoipa::ToSchema;
 
 use super::add_messages::OneOrMany;
-use crate::body::{self, parse};
+use crate::body::parse;
 use crate::http::schema;
 use crate::idempotency::{self, headers_of};
 use crate::problem::Problem;
@@ -88,7 +88,7 @@ pub(crate) async fn post(
     let secret = secret_of(&parts.headers)?;
     // Nobody's body is read before it is known whose it is.
     let key = app.mail.usable_key(&secret).await.map_err(|error| app.send_failed(error))?;
-    let bytes = body::read(body, app.mail_body_limits).await?;
+    let bytes = app.large_bodies.read(body, app.mail_body_limits).await?;
     let once = idempotency::key_of(&parts.headers)?;
     let request = read(&bytes)?;
     let sent = app.mail.send(key, request, once.as_deref()).await;
