@@ -5,6 +5,7 @@
 //! [`tollgate`]'s, through its public interface; storage of everything else is this crate's own.
 //! What a request looks like on the wire is not known here: that is the server's.
 
+mod address;
 mod catalogue;
 mod commands;
 mod dispatcher;

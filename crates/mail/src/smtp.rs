@@ -8,6 +8,7 @@ mod answers;
 mod connection;
 mod encryption;
 mod failure;
+mod folding;
 mod message;
 mod server;
 

@@ -179,6 +179,44 @@ async fn a_single_part_is_plain_or_html_as_given() {
     assert_eq!((kind(&arrived[0]), kind(&arrived[1])), ("text/plain".into(), "text/html".into()));
 }
 
+/// The server takes no line of more than 1000 bytes.
+#[tokio::test]
+async fn long_lists_and_subjects_arrive_whole() {
+    let stage = Stage::new().await;
+    stage.account("main", |_| {}).await;
+    let mut long = message("m0");
+    let plain = |number: usize| format!("user{number}@example.org");
+    let named = |number: usize| format!("\"Body, Some {number}\" <user{number}@example.org>");
+    long.content.to = (0..70).map(plain).collect();
+    long.content.cc = (70..140).map(named).collect();
+    long.content.subject = "x".repeat(998);
+    long.content.headers.insert("X-Words".into(), "word ".repeat(400).trim_end().into());
+    stage.add(vec![long.clone()]).await;
+    let row = stage.until_status("m0", Status::Sent).await;
+    assert_eq!((row.attempts, row.recipients), (1, 140));
+    let arrived = stage.sink.wait_for("message", 1).await.remove(0);
+    assert_eq!(arrived["recipients"].as_array().unwrap().len(), 140);
+    assert_eq!(arrived["headers"]["to"], long.content.to.join(", "));
+    assert_eq!(arrived["headers"]["cc"], long.content.cc.join(", "));
+    assert_eq!(arrived["headers"]["subject"], long.content.subject);
+    assert_eq!(arrived["headers"]["x-words"], long.content.headers["X-Words"]);
+}
+
+#[tokio::test]
+async fn who_is_named_twice_counts_and_receives_once() {
+    let stage = Stage::new().await;
+    stage.account("main", |_| {}).await;
+    let mut twice = message("m0");
+    twice.content.to = vec!["bob@example.org".into(), "Bob <bob@example.org>".into()];
+    twice.content.cc = vec!["zoe@müller.example".into(), "BOB@example.org".into()];
+    twice.content.bcc = vec!["zoe@xn--mller-kva.example".into()];
+    stage.add(vec![twice]).await;
+    assert_eq!(stage.until_status("m0", Status::Sent).await.recipients, 3);
+    let arrived = stage.sink.wait_for("message", 1).await.remove(0);
+    let wanted = ["bob@example.org", "zoe@xn--mller-kva.example", "BOB@example.org"];
+    assert_eq!(arrived["recipients"], json!(wanted));
+}
+
 /// One that was taken and is sent again arrives again and again.
 #[tokio::test]
 async fn an_answer_counts_by_its_code_whatever_its_words_are() {
