@@ -6,6 +6,7 @@
 //! What requests and answers look like on the wire is the server's; but for the delivery reports,
 //! which are POSTed from here, and the rate limit headers of a send, which its retries repeat.
 
+mod address;
 mod catalogue;
 mod chunks;
 mod commands;

@@ -137,7 +137,7 @@ impl Mail {
         };
         validate::message(message, &inner.settings).map_err(|mut invalid| {
             if invalid.field == "body" {
-                invalid = Invalid::new("text", "is required, or html, or both");
+                invalid.field = "text".into();
             }
             SendError::Invalid(invalid)
         })

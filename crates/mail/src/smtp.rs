@@ -4,8 +4,11 @@
 //! knows about queues, limits or later attempts. A message goes to all of its recipients or to
 //! none: if the server refuses one of them, nothing is sent.
 
+mod answers;
 mod connection;
+mod encryption;
 mod failure;
+mod folding;
 mod message;
 mod server;
 

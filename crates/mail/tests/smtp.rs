@@ -6,7 +6,9 @@
 mod stage;
 
 use serde_json::{Value, json};
-use stage::{Stage, message, settings};
+use stage::{Stage, message, message_to, settings};
+use tokio::io::AsyncWriteExt;
+use tokio::net::TcpListener;
 use tollgate_mail::{Attachment, MailSettings, NewAccount, Secret, Status, Tls};
 
 fn with_login(account: &mut NewAccount) {
@@ -175,4 +177,97 @@ async fn a_single_part_is_plain_or_html_as_given() {
     let arrived = stage.sink.wait_for("message", 2).await;
     let kind = |message: &Value| message["parts"][0]["type"].as_str().unwrap().to_owned();
     assert_eq!((kind(&arrived[0]), kind(&arrived[1])), ("text/plain".into(), "text/html".into()));
+}
+
+/// The server takes no line of more than 1000 bytes.
+#[tokio::test]
+async fn long_lists_and_subjects_arrive_whole() {
+    let stage = Stage::new().await;
+    stage.account("main", |_| {}).await;
+    let mut long = message("m0");
+    let plain = |number: usize| format!("user{number}@example.org");
+    let named = |number: usize| format!("\"Body, Some {number}\" <user{number}@example.org>");
+    long.content.to = (0..70).map(plain).collect();
+    long.content.cc = (70..140).map(named).collect();
+    long.content.subject = "x".repeat(998);
+    long.content.headers.insert("X-Words".into(), "word ".repeat(400).trim_end().into());
+    stage.add(vec![long.clone()]).await;
+    let row = stage.until_status("m0", Status::Sent).await;
+    assert_eq!((row.attempts, row.recipients), (1, 140));
+    let arrived = stage.sink.wait_for("message", 1).await.remove(0);
+    assert_eq!(arrived["recipients"].as_array().unwrap().len(), 140);
+    assert_eq!(arrived["headers"]["to"], long.content.to.join(", "));
+    assert_eq!(arrived["headers"]["cc"], long.content.cc.join(", "));
+    assert_eq!(arrived["headers"]["subject"], long.content.subject);
+    assert_eq!(arrived["headers"]["x-words"], long.content.headers["X-Words"]);
+}
+
+#[tokio::test]
+async fn who_is_named_twice_counts_and_receives_once() {
+    let stage = Stage::new().await;
+    stage.account("main", |_| {}).await;
+    let mut twice = message("m0");
+    twice.content.to = vec!["bob@example.org".into(), "Bob <bob@example.org>".into()];
+    twice.content.cc = vec!["zoe@müller.example".into(), "BOB@example.org".into()];
+    twice.content.bcc = vec!["zoe@xn--mller-kva.example".into()];
+    stage.add(vec![twice]).await;
+    assert_eq!(stage.until_status("m0", Status::Sent).await.recipients, 3);
+    let arrived = stage.sink.wait_for("message", 1).await.remove(0);
+    let wanted = ["bob@example.org", "zoe@xn--mller-kva.example", "BOB@example.org"];
+    assert_eq!(arrived["recipients"], json!(wanted));
+}
+
+/// One that was taken and is sent again arrives again and again.
+#[tokio::test]
+async fn an_answer_counts_by_its_code_whatever_its_words_are() {
+    let stage = Stage::new().await;
+    stage.account("main", |_| {}).await;
+    let (port, authority) = (stage.sink.starttls, stage.sink.authority.clone());
+    stage
+        .account("secure", |account| {
+            account.port = port;
+            account.use_tls = true;
+            account.root_cert = Some(authority);
+        })
+        .await;
+    let mut secure = message_to("m2", "latin");
+    secure.account_id = "secure".into();
+    let taken = vec![message_to("m0", "latin"), message_to("m1", "short"), secure];
+    stage.add(taken).await;
+    stage.add(vec![message_to("refused", "latin-550")]).await;
+    stage.until_status("refused", Status::Error).await;
+    for id in ["m0", "m1", "m2"] {
+        assert_eq!(stage.until_status(id, Status::Sent).await.attempts, 1, "{id}");
+    }
+    assert_eq!(stage.sink.messages().len(), 3);
+    let attempts = stage.attempts("refused").await;
+    assert_eq!((attempts.len(), attempts[0].smtp_code), (1, Some(550)));
+    assert!(attempts[0].smtp_text.contains("f\u{fffd}r"), "{}", attempts[0].smtp_text);
+}
+
+#[tokio::test]
+async fn an_answer_without_end_is_given_up() {
+    let stage = Stage::new().await;
+    stage.account("main", |_| {}).await;
+    stage.add(vec![message_to("m0", "flood")]).await;
+    let error = stage.until_status("m0", Status::Deferred).await.last_error.unwrap();
+    assert!(error.contains("answer is longer than 65536 bytes"), "{error}");
+    stage.sink.wait_for("disconnect", 1).await;
+}
+
+#[tokio::test]
+async fn a_server_that_does_not_speak_smtp_is_called_so() {
+    let stage = Stage::new().await;
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let port = listener.local_addr().unwrap().port();
+    tokio::spawn(async move {
+        while let Ok((mut caller, _)) = listener.accept().await {
+            caller.write_all(b"HTTP/1.1 400 Bad Request\r\n\r\n").await.unwrap();
+        }
+    });
+    stage.account("main", |account| account.port = port).await;
+    stage.add(vec![message("m0")]).await;
+    let error = stage.until_status("m0", Status::Deferred).await.last_error.unwrap();
+    assert!(error.contains("does not speak SMTP"), "{error}");
+    assert!(error.contains("it said \"HTTP/1.1 400 Bad Request\""), "{error}");
 }

@@ -1,9 +1,11 @@
 //! Messages: as they are given, as they are listed, and the attempts to send them.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 
 use serde::{Deserialize, Serialize};
 use tollgate::Instant;
+
+use crate::address::mailbox;
 
 /// A message for the queue, as `add-messages` takes it.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -63,10 +65,15 @@ fn any_bytes() -> String {
 }
 
 impl Content {
-    /// Recipients, each counted as often as it is named.
+    /// Recipients, each counted once however often it is named: so often the server is told of it.
     pub fn recipient_count(&self) -> u32 {
-        let count = self.to.len() + self.cc.len() + self.bcc.len();
-        u32::try_from(count).unwrap_or(u32::MAX)
+        let named = [&self.to, &self.cc, &self.bcc].into_iter().flatten();
+        let address = |given: &String| match mailbox(given) {
+            Ok(mailbox) => mailbox.email.to_string(),
+            Err(_) => given.clone(),
+        };
+        let addresses: HashSet<String> = named.map(address).collect();
+        u32::try_from(addresses.len()).unwrap_or(u32::MAX)
     }
 }
 

@@ -98,7 +98,15 @@ impl Db<'_> {
 
 /// PostgreSQL keeps no zero bytes in a text, so no database does.
 fn refuse_zeros(values: &[Value]) -> Result<(), MailError> {
-    let has_zero = |value: &Value| matches!(value, Value::Text(Some(text)) if text.contains('\0'));
+    // A list is JSON, in which a zero byte is spelled out.
+    let listed = |text: &str| {
+        let texts: Option<Vec<String>> = serde_json::from_str(text).ok();
+        texts.is_some_and(|texts| texts.iter().any(|text| text.contains('\0')))
+    };
+    let has_zero = |value: &Value| {
+        matches!(value, Value::Text(Some(text))
+            if text.contains('\0') || (text.contains("\\u0000") && listed(text)))
+    };
     if values.iter().any(has_zero) {
         return Err(MailError::invalid("the request", "must not hold a zero byte"));
     }

@@ -1,16 +1,19 @@
 //! A conversation with one server: hello, TLS, login, then any number of messages.
 
+use std::io;
 use std::time::Duration;
 
 use lettre::transport::smtp::Error;
 use lettre::transport::smtp::authentication::Mechanism;
-use lettre::transport::smtp::client::AsyncSmtpConnection;
-use lettre::transport::smtp::commands::{Data, Mail, Rcpt, Rset};
+use lettre::transport::smtp::client::{AsyncSmtpConnection, AsyncTokioStream};
+use lettre::transport::smtp::commands::{Data, Mail, Rcpt, Rset, Starttls};
 use lettre::transport::smtp::extension::{Extension, MailBodyParameter, MailParameter};
 use lettre::transport::smtp::response::Response;
+use tokio::net::TcpStream;
 use tokio::time::Instant as Deadline;
 
 use super::Reply;
+use super::answers::Answers;
 use super::failure::{Failure, Kind, Stage};
 use super::message::Outgoing;
 use super::server::Server;
@@ -142,26 +145,21 @@ impl Connection {
 
 async fn connect(server: &Server, doing: &str) -> Result<Connection, Failure> {
     let failed = |error: &Error| Failure::of(error, Stage::Connecting, doing);
-    let implicit = server.parameters.clone().filter(|_| server.tls == Tls::Implicit);
-    let address = (server.host.as_str(), server.port);
-    let connecting = AsyncSmtpConnection::connect_tokio1(
-        address,
-        Some(server.connect_timeout),
-        &server.hello,
-        implicit,
-        None,
-    );
-    let mut smtp = connecting.await.map_err(|error| failed(&error))?;
-    if let Some(parameters) = server.parameters.clone().filter(|_| server.tls == Tls::Starttls) {
-        if !smtp.can_starttls() {
-            smtp.abort().await;
-            return Err(Failure::unconnected(format!(
-                "{doing}: the server offers no STARTTLS; nothing is sent unencrypted unless the \
-                 account says use_tls = false"
-            )));
+    let lost = |error: io::Error| Failure::unconnected(format!("{doing}: {error}"));
+    let tcp = TcpStream::connect((server.host.as_str(), server.port)).await.map_err(lost)?;
+    let peer = tcp.peer_addr().map_err(lost)?;
+    let stream: Box<dyn AsyncTokioStream> = match (server.tls, &server.encryption) {
+        (Tls::Starttls, Some(encryption)) => {
+            let tcp = ask_for_tls(tcp, server, doing).await?;
+            Box::new(Answers::greeted(encryption.begin(tcp).await.map_err(lost)?, peer))
         }
-        smtp.starttls(parameters, &server.hello).await.map_err(|error| failed(&error))?;
-    }
+        (Tls::Implicit, Some(encryption)) => {
+            Box::new(Answers::new(encryption.begin(tcp).await.map_err(lost)?, peer))
+        }
+        _ => Box::new(Answers::new(tcp, peer)),
+    };
+    let greeting = AsyncSmtpConnection::connect_with_transport(stream, &server.hello);
+    let mut smtp = greeting.await.map_err(|error| failed(&error))?;
     if let Some(credentials) = &server.credentials {
         let mechanisms = [Mechanism::Plain, Mechanism::Login];
         if let Err(error) = smtp.auth(&mechanisms, credentials).await {
@@ -170,6 +168,30 @@ async fn connect(server: &Server, doing: &str) -> Result<Connection, Failure> {
         }
     }
     Ok(Connection { smtp, idle_since: Deadline::now() })
+}
+
+/// Talks in plain text as far as `STARTTLS`, and gives the connection back ready for TLS. Whatever
+/// the server said beyond its answer is dropped: anybody could have said it.
+async fn ask_for_tls(tcp: TcpStream, server: &Server, doing: &str) -> Result<TcpStream, Failure> {
+    let failed = |error: &Error| Failure::of(error, Stage::Connecting, doing);
+    let lost = |error: io::Error| Failure::unconnected(format!("{doing}: {error}"));
+    let peer = tcp.peer_addr().map_err(lost)?;
+    // lettre keeps what it is given, so it is given a second handle to the same connection.
+    let ours = tcp.into_std().map_err(lost)?;
+    let lent = ours.try_clone().and_then(TcpStream::from_std).map_err(lost)?;
+    let lent = Box::new(Answers::new(lent, peer));
+    let greeting = AsyncSmtpConnection::connect_with_transport(lent, &server.hello);
+    let mut smtp = greeting.await.map_err(|error| failed(&error))?;
+    if !smtp.can_starttls() {
+        smtp.abort().await;
+        return Err(Failure::unconnected(format!(
+            "{doing}: the server offers no STARTTLS; nothing is sent unencrypted unless the \
+             account says use_tls = false"
+        )));
+    }
+    smtp.command(Starttls).await.map_err(|error| failed(&error))?;
+    drop(smtp);
+    TcpStream::from_std(ours).map_err(lost)
 }
 
 /// Final unless the server says otherwise or was lost.

@@ -1,15 +1,23 @@
 //! A message as it travels: its envelope, and its headers and parts as one text.
 
+use std::collections::HashSet;
 use std::time::{Duration, SystemTime};
 
 use lettre::Address;
 use lettre::message::header::{ContentTransferEncoding, ContentType, HeaderName, HeaderValue};
-use lettre::message::{Attachment, Body, Mailbox, Message, MessageBuilder, MultiPart, SinglePart};
+use lettre::message::{
+    Attachment, Body, Mailbox, Mailboxes, Message, MessageBuilder, MultiPart, SinglePart,
+};
 use sha2::{Digest, Sha256};
 use tollgate::Instant;
 
+use super::folding::{MAX_LINE_BYTES, encoded_words, folded, list};
+use crate::address::mailbox;
 use crate::model::Content;
 use crate::secrets;
+
+/// Longer ones are encoded: with the header's name they may not fit into a line.
+const MAX_WORD_BYTES: usize = 900;
 
 /// What tells this message from all others, the same at every attempt: receivers know a repeat by
 /// the `Message-ID` that is made of it.
@@ -38,24 +46,22 @@ impl Outgoing {
         date: Instant,
     ) -> Result<Self, String> {
         let from = mailbox(&content.from)?;
-        let mut recipients = Vec::new();
+        let [to, cc, bcc] = [&content.to, &content.cc, &content.bcc];
+        let [to, cc, bcc] = [mailboxes(to)?, mailboxes(cc)?, mailboxes(bcc)?];
         let mut builder = Message::builder()
             .message_id(Some(message_id(identity, &from.email)))
             .date(system_time(date))
-            .from(from.clone())
-            .subject(content.subject.clone());
+            .raw_header(addresses("From", std::slice::from_ref(&from)))
+            .raw_header(subject(&content.subject));
         if let Some(given) = &content.reply_to {
-            builder = builder.reply_to(mailbox(given)?);
+            builder = builder.raw_header(addresses("Reply-To", &[mailbox(given)?]));
         }
-        for given in &content.to {
-            builder = builder.to(received(given, &mut recipients)?);
+        for (name, list) in [("To", &to), ("Cc", &cc)] {
+            if !list.is_empty() {
+                builder = builder.raw_header(addresses(name, list));
+            }
         }
-        for given in &content.cc {
-            builder = builder.cc(received(given, &mut recipients)?);
-        }
-        for given in &content.bcc {
-            received(given, &mut recipients)?;
-        }
+        let recipients = each_once(to.into_iter().chain(cc).chain(bcc));
         for (name, value) in &content.headers {
             let name = HeaderName::new_from_ascii(name.clone())
                 .map_err(|_| format!("{name:?} is not a header's name"))?;
@@ -64,23 +70,42 @@ impl Outgoing {
         let envelope = lettre::address::Envelope::new(Some(from.email.clone()), recipients.clone());
         builder = builder.envelope(envelope.map_err(|error| error.to_string())?);
         let message = with_parts(builder, content)?;
-        let text = String::from_utf8(message.formatted())
+        let mut text = String::from_utf8(message.formatted())
             .map_err(|_| "the message is not valid text".to_owned())?;
+        let head_end = text.find("\r\n\r\n").unwrap_or(text.len());
+        let head = folded(&text[..head_end]);
+        if head.lines().any(|line| line.len() > MAX_LINE_BYTES) {
+            return Err(format!("a header needs a line of more than {MAX_LINE_BYTES} bytes"));
+        }
+        text.replace_range(..head_end, &head);
         Ok(Self { from: from.email, recipients, data: dotted(&text) })
     }
 }
 
-fn mailbox(given: &str) -> Result<Mailbox, String> {
-    given.parse().map_err(|error| format!("{given:?} is not an address: {error}"))
+/// lettre breaks a text at spaces only.
+fn subject(text: &str) -> HeaderValue {
+    let name = HeaderName::new_from_ascii_str("Subject");
+    let fits = |word: &str| word.len() <= MAX_WORD_BYTES || !word.is_ascii();
+    if text.split(' ').all(fits) {
+        return HeaderValue::new(name, text.to_owned());
+    }
+    HeaderValue::dangerous_new_pre_encoded(name, text.to_owned(), encoded_words(text))
 }
 
-/// A recipient's mailbox, its address added to those that receive.
-fn received(given: &str, recipients: &mut Vec<Address>) -> Result<Mailbox, String> {
-    let mailbox = mailbox(given)?;
-    if !recipients.contains(&mailbox.email) {
-        recipients.push(mailbox.email.clone());
-    }
-    Ok(mailbox)
+fn mailboxes(given: &[String]) -> Result<Vec<Mailbox>, String> {
+    given.iter().map(|given| mailbox(given)).collect()
+}
+
+fn addresses(name: &'static str, mailboxes: &[Mailbox]) -> HeaderValue {
+    let raw: Mailboxes = mailboxes.iter().cloned().collect();
+    let encoded = list(name, mailboxes);
+    let name = HeaderName::new_from_ascii_str(name);
+    HeaderValue::dangerous_new_pre_encoded(name, raw.to_string(), encoded)
+}
+
+fn each_once(mailboxes: impl Iterator<Item = Mailbox>) -> Vec<Address> {
+    let mut seen = HashSet::new();
+    mailboxes.map(|it| it.email).filter(|email| seen.insert(email.clone())).collect()
 }
 
 fn message_id(identity: Identity<'_>, from: &Address) -> String {
@@ -229,10 +254,31 @@ mod tests {
     }
 
     #[test]
+    fn no_line_is_longer_than_servers_take() {
+        let mut content = content();
+        let named =
+            |number: usize| format!("\"Somebody, Number {number}\" <u{number}@example.org>");
+        content.to = (0..200).map(named).collect();
+        content.cc = (0..200).map(|number| format!("c{number}@example.org")).collect();
+        content.from = format!("{} <ada@example.org>", "Ada ".repeat(200));
+        content.reply_to = Some(format!("\"{}\" <ada@example.org>", "\\\\".repeat(190)));
+        content.headers.insert("X-Words".into(), "word ".repeat(800));
+        content.headers.insert("X".repeat(76), "y".repeat(900));
+        for subject in ["x".repeat(998), "word ".repeat(199), "é".repeat(998), "x y".repeat(332)] {
+            content.subject = subject;
+            let data = outgoing(&content).data;
+            let longest = data.lines().map(str::len).max();
+            assert!(longest <= Some(998), "{longest:?} {data}");
+            let list = data.lines().skip_while(|line| !line.starts_with("To: "));
+            assert!(list.take(300).all(|line| line.len() <= 78), "{data}");
+        }
+    }
+
+    #[test]
     fn everything_on_the_wire_is_ascii() {
         let mut content = content();
         content.subject = "Grüße aus Łódź — 東京".into();
-        content.to = vec!["\"Zoë Müller\" <zoe@example.org>".into()];
+        content.to = vec!["\"Zoë Müller\" <zoe@müller.example>".into()];
         content.body = Some(format!("é\n{}", "x".repeat(2000)));
         content.html = Some("<p>é</p>".into());
         content.headers.insert("X-Note".into(), "naïve".into());

@@ -1,13 +1,12 @@
 //! An account as something to connect to.
 
 use std::net::IpAddr;
-use std::path::Path;
 use std::time::Duration;
 
 use lettre::transport::smtp::authentication::Credentials;
-use lettre::transport::smtp::client::{Certificate, TlsParameters};
 use lettre::transport::smtp::extension::ClientId;
 
+use super::encryption::Encryption;
 use super::failure::Failure;
 use crate::model::{Account, Tls};
 use crate::settings::MailSettings;
@@ -23,7 +22,7 @@ pub(crate) struct Server {
     pub(super) port: u16,
     pub(super) tls: Tls,
     /// As long as `tls` is not `None`.
-    pub(super) parameters: Option<TlsParameters>,
+    pub(super) encryption: Option<Encryption>,
     pub(super) credentials: Option<Credentials>,
     pub(super) hello: ClientId,
     pub(super) connect_timeout: Duration,
@@ -53,15 +52,15 @@ impl Server {
                  the account",
             ));
         }
-        let parameters = match account.tls {
+        let encryption = match account.tls {
             Tls::None => None,
-            Tls::Starttls | Tls::Implicit => Some(tls_parameters(account, settings)?),
+            Tls::Starttls | Tls::Implicit => Some(Encryption::new(account, settings)?),
         };
         Ok(Self {
             host: account.host.clone(),
             port: account.port,
             tls: account.tls,
-            parameters,
+            encryption,
             credentials,
             hello: ClientId::default(),
             connect_timeout: CONNECT_TIMEOUT,
@@ -74,27 +73,4 @@ impl Server {
 fn is_loopback(host: &str) -> bool {
     host.eq_ignore_ascii_case("localhost")
         || host.parse::<IpAddr>().is_ok_and(|address| address.is_loopback())
-}
-
-fn tls_parameters(account: &Account, settings: &MailSettings) -> Result<TlsParameters, Failure> {
-    let mut builder = TlsParameters::builder(account.host.clone());
-    if let Some(pem) = &account.root_cert {
-        let certificate = Certificate::from_pem(pem.as_bytes()).map_err(|error| {
-            Failure::unconnected(format!("the account's root_cert cannot be used: {error}"))
-        })?;
-        builder = builder.add_root_certificate(certificate);
-    }
-    if let Some(path) = &settings.root_cert {
-        builder = builder.add_root_certificate(certificate_file(path)?);
-    }
-    builder.build().map_err(|error| Failure::unconnected(format!("TLS cannot be set up: {error}")))
-}
-
-fn certificate_file(path: &Path) -> Result<Certificate, Failure> {
-    let unusable = |error: &dyn std::fmt::Display| {
-        let file = path.display();
-        Failure::unconnected(format!("root_cert {file} of the settings cannot be used: {error}"))
-    };
-    let pem = std::fs::read(path).map_err(|error| unusable(&error))?;
-    Certificate::from_pem(&pem).map_err(|error| unusable(&error))
 }

@@ -3,8 +3,8 @@
 use base64::Engine;
 use base64::engine::GeneralPurpose;
 use base64::engine::general_purpose::{GeneralPurposeConfig, STANDARD};
-use lettre::message::Mailbox;
 
+use crate::address::mailbox;
 use crate::error::Invalid;
 use crate::model::{Attachment, Content};
 use crate::settings::MailSettings;
@@ -13,6 +13,11 @@ const MAX_SUBJECT_CHARS: usize = 998;
 const MAX_HEADERS: usize = 64;
 const MAX_HEADER_VALUE_BYTES: usize = 4096;
 const MAX_ATTACHMENTS: usize = 100;
+const MAX_CONTENT_TYPE_CHARS: usize = 255;
+/// A line of a message holds 998 bytes, a header's name included, and is broken at spaces only.
+const MAX_WORD_BYTES: usize = 900;
+/// In a name, where every character may be written as two.
+const MAX_NAME_WORD_BYTES: usize = 400;
 
 /// Written by the relay itself: a second one would contradict it.
 const OWN_HEADERS: &[&str] = &[
@@ -57,6 +62,11 @@ pub(crate) fn content(content: &Content, settings: &MailSettings) -> Result<(), 
     }
     if content.body.is_none() && content.html.is_none() {
         return Err(Invalid::new("body", "is required, or html, or both"));
+    }
+    for (field, text) in [("body", &content.body), ("html", &content.html)] {
+        if text.as_ref().is_some_and(|text| text.contains('\0')) {
+            return Err(Invalid::new(field, "must not hold a zero byte; attach it as a file"));
+        }
     }
     headers(content)?;
     if content.attachments.len() > MAX_ATTACHMENTS {
@@ -104,7 +114,8 @@ pub(crate) fn address(field: &str, given: &str) -> Result<(), Invalid> {
     if given.len() > 1000 {
         return Err(Invalid::new(field, "is too long for an address"));
     }
-    match given.parse::<Mailbox>() {
+    words(field, given, MAX_NAME_WORD_BYTES)?;
+    match mailbox(given) {
         Ok(mailbox) if AsRef::<str>::as_ref(&mailbox.email).len() <= 254 => Ok(()),
         Ok(_) => Err(Invalid::new(field, "is longer than 254 characters")),
         Err(_) => Err(Invalid::new(field, "is not an address such as ada@example.org")),
@@ -118,6 +129,22 @@ pub(crate) fn one_line(field: &str, text: &str) -> Result<(), Invalid> {
     }
     if text.contains(|c: char| c.is_control() && c != '\t') {
         return Err(Invalid::new(field, "must not hold control characters"));
+    }
+    Ok(())
+}
+
+/// Whether it can be broken into lines. What is not ASCII is encoded in short pieces.
+fn words(field: &str, text: &str, max_bytes: usize) -> Result<(), Invalid> {
+    let mut word_bytes = 0;
+    let mut before = ' ';
+    for c in text.chars() {
+        // A word with the spaces before it.
+        word_bytes = if !c.is_ascii() || (c == ' ' && before != ' ') { 1 } else { word_bytes + 1 };
+        before = c;
+        if word_bytes > max_bytes {
+            let message = format!("must not hold a word of more than {max_bytes} bytes");
+            return Err(Invalid::new(field, message));
+        }
     }
     Ok(())
 }
@@ -147,6 +174,7 @@ fn headers(content: &Content) -> Result<(), Invalid> {
             let message = format!("must be at most {MAX_HEADER_VALUE_BYTES} bytes long");
             return Err(Invalid::new(field, message));
         }
+        words(&field, value, MAX_WORD_BYTES)?;
     }
     Ok(())
 }
@@ -162,6 +190,10 @@ fn check_attachment(field: &str, attachment: &Attachment) -> Result<(), Invalid>
     one_line(&name, &attachment.filename)?;
     let kind = format!("{field}.content_type");
     one_line(&kind, &attachment.content_type)?;
+    if attachment.content_type.chars().count() > MAX_CONTENT_TYPE_CHARS {
+        let message = format!("must be at most {MAX_CONTENT_TYPE_CHARS} characters long");
+        return Err(Invalid::new(kind, message));
+    }
     if attachment.content_type.parse::<lettre::message::header::ContentType>().is_err() {
         return Err(Invalid::new(kind, "is not a media type such as application/pdf"));
     }

@@ -141,6 +141,16 @@ pub(crate) async fn what_does_not_exist_is_not_found(stage: Stage) {
     }
     // No database keeps a zero byte; it is the caller's mistake on each.
     assert!(matches!(mail.suspend("acme\0", None).await, Err(MailError::Invalid(_))));
+    let listed = |id: &str| Selection {
+        tenant_id: "acme".into(),
+        ids: Some(vec!["m1".into(), id.into()]),
+        ..Selection::default()
+    };
+    for id in ["\0", "a\0b"] {
+        let outcome = mail.delete_messages(&listed(id)).await;
+        assert!(matches!(outcome, Err(MailError::Invalid(_))), "{id:?}: {outcome:?}");
+    }
+    assert_eq!(mail.delete_messages(&listed("\\u0000")).await.unwrap(), 0);
     let wrong = NewApiKey { account_id: "main".into(), timezone: "Mars/Olympus".into(), ..key };
     assert_eq!(field(mail.create_key(wrong).await.unwrap_err()), "timezone");
 }

@@ -34,7 +34,7 @@ pub(crate) async fn bad_content_is_refused_with_the_field_named(stage: Stage) {
         content_type: kind.into(),
         content_base64: content.into(),
     };
-    let cases: [(&str, Change); 14] = [
+    let cases: [(&str, Change); 20] = [
         ("from", |content| content.from = String::new()),
         ("from", |content| content.from = "ada@example.org\r\nBcc: eve@example.org".into()),
         ("to must name", |content| content.to = Vec::new()),
@@ -47,6 +47,14 @@ pub(crate) async fn bad_content_is_refused_with_the_field_named(stage: Stage) {
         ("headers.X-A", |content| drop(content.headers.insert("X-A".into(), "a\r\nb: c".into()))),
         ("headers.X A", |content| drop(content.headers.insert("X A".into(), "a".into()))),
         ("headers.Bcc", |content| drop(content.headers.insert("Bcc".into(), "a@b.c".into()))),
+        ("headers.X-B", |content| drop(content.headers.insert("X-B".into(), "y".repeat(901)))),
+        ("from", |content| content.from = format!("{} <a@example.org>", "x".repeat(401))),
+        ("body must not hold a zero byte", |content| content.body = Some("a\0b".into())),
+        ("html must not hold a zero byte", |content| content.html = Some("a\0b".into())),
+        ("to[0]", |content| content.to = vec![format!("a@{}.de", "ü".repeat(200))]),
+        ("headers.X-C", |content| {
+            drop(content.headers.insert("X-C".into(), format!("a{}b", " ".repeat(901))));
+        }),
         ("to has 1001", |content| content.to = vec!["a@example.org".into(); 1001]),
         ("body and attachments", |content| content.body = Some("x".repeat(26 << 20))),
     ];
@@ -60,6 +68,7 @@ pub(crate) async fn bad_content_is_refused_with_the_field_named(stage: Stage) {
         ("attachments[0].filename", attachment("a\r\nb", "text/plain", "aGk=")),
         ("attachments[0].content_type", attachment("a", "text", "aGk=")),
         ("attachments[0].content_base64", attachment("a", "text/plain", "%%%")),
+        ("attachments[0].content_type", attachment("a", &format!("a/{}", "b".repeat(300)), "")),
     ] {
         let mut message = new_message("bad");
         message.content.attachments = vec![bad];

@@ -10,6 +10,10 @@ standard input. How it answers is written in the recipient's address (before the
     drop               the connection is closed; drop-1: likewise
     bye                the message is taken, and soon after the connection is closed
     late-250           the message is taken after so many milliseconds
+    latin              the message is taken, in words that are not UTF-8
+    latin-550          this code to the recipient, in such words
+    short              the message is taken, with a code and no words
+    flood              bytes without an end, and without a line's end, instead of an answer
 """
 
 import asyncio
@@ -76,6 +80,16 @@ async def misbehave(server, address, stage, message_id=None):
                 await asyncio.sleep(3600)
             server.transport.abort()
             await asyncio.sleep(3600)
+    if kind == "latin" and words and stage == "RCPT":
+        return f"{words[0]} f\xfcr".encode("latin-1")
+    if kind == "flood" and stage == "RCPT":
+        say(event="flood", connection=server.number, address=address)
+        try:
+            while True:
+                server.transport.write(b"x" * 65536)
+                await server._writer.drain()
+        except ConnectionError:
+            return "421 gone"
     if kind == "late" and stage == "DATA":
         say(event="late", connection=server.number, address=address)
         await asyncio.sleep(int(words[0]) / 1000)
@@ -120,7 +134,9 @@ class Handler:
         )
         if envelope.rcpt_tos[0].startswith("bye@"):
             asyncio.get_running_loop().call_later(0.05, server.transport.close)
-        return "250 2.0.0 taken"
+        kind = envelope.rcpt_tos[0].split("@")[0]
+        answers = {"latin": "250 f\xfcr".encode("latin-1"), "short": "250"}
+        return answers.get(kind, "250 2.0.0 taken")
 
 
 def authenticate(server, session, envelope, mechanism, login):

@@ -11,6 +11,7 @@ mod queries;
 mod reach;
 mod send;
 mod tenants;
+mod whole;
 
 use std::sync::Arc;
 

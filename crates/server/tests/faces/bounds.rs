@@ -249,8 +249,12 @@ fn mail_has_bounds() {
         (json!({ "headers": headers(64) }), json!({ "headers": headers(65) })),
         (json!({ "to": addresses(1_000) }), json!({ "to": addresses(1_001) })),
         (
-            json!({ "headers": { "X-A": "v".repeat(4_096) } }),
-            json!({ "headers": { "X-A": "v".repeat(4_097) } }),
+            json!({ "headers": { "X-A": "word ".repeat(820)[..4_096] } }),
+            json!({ "headers": { "X-A": "word ".repeat(820)[..4_097] } }),
+        ),
+        (
+            json!({ "headers": { "X-A": "v".repeat(900) } }),
+            json!({ "headers": { "X-A": "v".repeat(901) } }),
         ),
     ]
     .into_iter()

@@ -175,6 +175,7 @@ fn mail_calls_name_the_field_at_fault() {
         ("/account", account(json!({ "limit_per_minute": -1 })), "limit_per_minute"),
         ("/account", account(json!({ "limit_behavior": "drop" })), "limit_behavior"),
         ("/account", account(json!({ "priority0_share": 100 })), "priority0_share"),
+        ("/account", account(json!({ "priority0_share": 0.5 })), "priority0_share"),
         ("/account", account(json!({ "limit_per_week": 5 })), "limit_per_week"),
         ("/account", json!({ "id": "a", "host": "h", "port": 25 }), "tenant_id"),
         ("/keys", key(json!({ "timezone": "Mars/Base" })), "timezone"),

@@ -25,9 +25,13 @@ fn mail_is_accepted_and_the_quota_counts_recipients() {
     // One address as a text.
     let one = json!({ "to": "bob@example.org", "subject": "hi", "html": "<p>hi</p>" });
     assert_eq!(server.send_mail(&key, &one).json()["remaining"], 6);
+    // Named twice, sent to once.
+    let twice = json!({ "to": ["bob@example.org", "Bob <bob@example.org>"], "text": "hi",
+        "subject": "hi" });
+    assert_eq!(server.send_mail(&key, &twice).json()["remaining"], 5);
     let usage = server.usage(&key);
-    let mut expected = json!({ "api_key_id": id, "daily_limit": 10, "emails_sent_today": 4,
-        "emails_remaining": 6 });
+    let mut expected = json!({ "api_key_id": id, "daily_limit": 10, "emails_sent_today": 5,
+        "emails_remaining": 5 });
     expected["reset_time"] = usage["reset_time"].clone();
     assert_eq!(usage, expected);
     let day = 86_400_000_000;
@@ -140,6 +144,7 @@ fn mail_that_is_invalid_is_422_and_costs_nothing() {
         (json!({ "subject": "x\nBcc: a@b.org" }), "subject"),
         (json!({ "subject": null }), "subject"),
         (json!({ "text": null }), "text"),
+        (json!({ "text": "a\0b" }), "text"),
         (json!({ "headers": { "X-A": "a\nb" } }), "headers.X-A"),
         (json!({ "account_id": "nope" }), "account_id"),
         (json!({ "account_id": "theirs" }), "account_id"),

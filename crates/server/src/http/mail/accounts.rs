@@ -11,6 +11,7 @@ use utoipa::ToSchema;
 
 use super::queries::TenantQuery;
 use super::reach::Reach;
+use super::whole::Whole;
 use super::{OK, Ok as Done, future_ts, past_ts};
 use crate::body::{self, parse};
 use crate::http::{query, schema};
@@ -52,8 +53,8 @@ pub(crate) struct AccountRequest {
     #[schema(value_type = Option<schema::MailLimitUnit>)]
     limit_unit: Option<LimitUnit>,
     /// Percent of each limit that only priority 0 may use. Defaults to 0.
-    #[schema(maximum = 99)]
-    priority0_share: Option<u8>,
+    #[schema(value_type = Option<u8>, maximum = 99)]
+    priority0_share: Option<Whole<99>>,
     /// Messages sent at once; 1, the default, keeps their order.
     #[schema(minimum = 1, maximum = 100)]
     concurrency: Option<u16>,
@@ -78,7 +79,7 @@ impl AccountRequest {
             limit_per_day: self.limit_per_day,
             limit_behavior: self.limit_behavior.unwrap_or_default(),
             limit_unit: self.limit_unit.unwrap_or_default(),
-            priority0_share: self.priority0_share.unwrap_or(0),
+            priority0_share: self.priority0_share.map_or(0, |Whole(given)| given),
             concurrency: self.concurrency.unwrap_or(1),
         }
     }

@@ -14,6 +14,7 @@ use tollgate_mail::{Attachment, Content, NewMessage};
 use utoipa::ToSchema;
 
 use super::reach::Reach;
+use super::whole::Whole;
 use crate::body::parse;
 use crate::http::{query, schema};
 use crate::problem::Problem;
@@ -56,8 +57,8 @@ pub(crate) struct Message {
     #[schema(value_type = Option<Vec<schema::MailAttachment>>)]
     attachments: Option<Vec<Attachment>>,
     /// 0 immediate, 1 high, 2 medium (the default), 3 low.
-    #[schema(maximum = 3)]
-    priority: Option<u8>,
+    #[schema(value_type = Option<u8>, maximum = 3)]
+    priority: Option<Whole<3>>,
     /// Not before this, in Unix seconds; fractions are no harm.
     #[schema(value_type = Option<i64>)]
     deferred_ts: Option<Number>,
@@ -180,7 +181,7 @@ fn read(raw: &RawValue, reach: &Reach) -> Result<NewMessage, Unread> {
             headers: message.headers.unwrap_or_default(),
             attachments: message.attachments.unwrap_or_default(),
         },
-        priority: message.priority.unwrap_or(NewMessage::DEFAULT_PRIORITY),
+        priority: message.priority.map_or(NewMessage::DEFAULT_PRIORITY, |Whole(given)| given),
         deferred_until,
         batch_code: message.batch_code,
     })
