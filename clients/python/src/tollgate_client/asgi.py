@@ -159,8 +159,8 @@ class TollgateMiddleware:
     * `on_error`: what to do when the check fails: `"refuse"` with 503, or `"allow"`. A subject
       that the server finds malformed is refused with 400 all the same, or it would be a way around.
 
-    Checks are not retried, whatever the client's own `retry` is: no request should wait for its
-    limiter longer than the client's `timeout_seconds`.
+    Checks are not retried, whatever the client's own `retry` is: no request waits longer than the
+    client's `timeout_seconds` for an answer, or twice that when all connections are held up.
     """
 
     def __init__(

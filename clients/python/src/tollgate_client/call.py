@@ -127,6 +127,8 @@ def _may_repeat(call: Call[Any], outcome: httpx.Response | httpx.TransportError)
 
 
 def _reason(error: httpx.TransportError) -> str:
+    if isinstance(error, httpx.PoolTimeout) and not str(error):
+        return "all connections of the transport were in use"
     return str(error) or type(error).__name__
 
 

@@ -20,6 +20,8 @@ from .tenants import Accounts, Keys, Tenants
 
 _DEFAULT_SERVER = "http://127.0.0.1:8080"
 _DEFAULT_RETRY = Retry()
+# A burst of 300 checks is answered soonest over about 10: with 100, httpx's own work takes longer.
+_MAX_CONNECTIONS = 10
 
 Self = TypeVar("Self", bound="_Client[Any]")
 
@@ -55,7 +57,9 @@ class Tollgate(_Client[SyncTransport]):
 
     Without a `url` or `token` those of `TOLLGATE_SERVER` and `TOLLGATE_TOKEN` are taken, as the
     command line does. `api_key` is for `send` and `usage`. A `transport` of httpx sets
-    certificates, a proxy or a Unix socket.
+    certificates, a proxy or a Unix socket. `timeout_seconds` bounds one attempt as a whole, all but
+    the look-up of the server's name; a call that finds all of `max_connections` in use waits for
+    one first, for as long as the server answers the others.
     """
 
     def __init__(
@@ -66,10 +70,14 @@ class Tollgate(_Client[SyncTransport]):
         api_key: str | None = None,
         timeout_seconds: float = 5.0,
         retry: Retry | None = _DEFAULT_RETRY,
+        max_connections: int = _MAX_CONNECTIONS,
         transport: httpx.BaseTransport | None = None,
     ) -> None:
-        http = httpx.Client(base_url=_server(url), transport=transport)
-        super().__init__(SyncTransport(http), _settings(token, api_key, timeout_seconds, retry))
+        settings = _settings(token, api_key, timeout_seconds, retry)
+        http = httpx.Client(
+            base_url=_server(url), limits=_limits(max_connections), transport=transport
+        )
+        super().__init__(SyncTransport(http, max_connections), settings)
 
     def close(self) -> None:
         """Closes the connections, also those of clients made by `with_retry`."""
@@ -93,10 +101,14 @@ class AsyncTollgate(_Client[AsyncTransport]):
         api_key: str | None = None,
         timeout_seconds: float = 5.0,
         retry: Retry | None = _DEFAULT_RETRY,
+        max_connections: int = _MAX_CONNECTIONS,
         transport: httpx.AsyncBaseTransport | None = None,
     ) -> None:
-        http = httpx.AsyncClient(base_url=_server(url), transport=transport)
-        super().__init__(AsyncTransport(http), _settings(token, api_key, timeout_seconds, retry))
+        settings = _settings(token, api_key, timeout_seconds, retry)
+        http = httpx.AsyncClient(
+            base_url=_server(url), limits=_limits(max_connections), transport=transport
+        )
+        super().__init__(AsyncTransport(http, max_connections), settings)
 
     async def aclose(self) -> None:
         """Closes the connections, also those of clients made by `with_retry`."""
@@ -111,6 +123,12 @@ class AsyncTollgate(_Client[AsyncTransport]):
 
 def _server(url: str | None) -> str:
     return url or os.environ.get("TOLLGATE_SERVER") or _DEFAULT_SERVER
+
+
+def _limits(max_connections: int) -> httpx.Limits:
+    if max_connections < 1:
+        raise ValueError("max_connections must be at least 1")
+    return httpx.Limits(max_connections=max_connections, max_keepalive_connections=max_connections)
 
 
 def _settings(

@@ -18,7 +18,8 @@ class Retry:
     """After a network error or while a store is down: wait 1, 2, 4 … 32 s, ±25 %, and ask again.
 
     A longer wait that the server asked for is honoured. All of it, waits and attempts, fits into
-    `total_seconds`: a wait that would not is not begun.
+    `total_seconds`: a wait that would not is not begun. Waiting for one of the client's own
+    connections is not counted.
     """
 
     total_seconds: float = 30.0
