@@ -14,7 +14,7 @@ from collections.abc import Awaitable, Callable, Mapping, MutableMapping
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from functools import cached_property
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias, get_args
 
 from .call import given
 from .client import AsyncTollgate
@@ -177,6 +177,13 @@ class TollgateMiddleware:
         refund_from_status: int | None = 500,
         on_error: Literal["refuse", "allow"] = "refuse",
     ) -> None:
+        # A word that is not known would be taken for the other choice.
+        for name, word, words in (
+            ("on_error", on_error, ("refuse", "allow")),
+            ("refusal", refusal, get_args(Form)),
+        ):
+            if word not in words:
+                raise ValueError(f"{name} must be one of {', '.join(words)}, not {word!r}")
         self._app = app
         self._client = client.with_retry(None)
         self._policy = policy

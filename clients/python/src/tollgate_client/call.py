@@ -96,6 +96,8 @@ class Section(Bound[Transport]):
             key = uuid.uuid4().hex
         if key is None:
             return {}
+        if not key or not all(" " <= character <= "~" for character in key):
+            raise ValueError("an idempotency_key must be of ASCII characters that can be seen")
         escaped = key.replace("\\", "\\\\").replace('"', '\\"')
         return {"Idempotency-Key": f'"{escaped}"'}
 
@@ -121,7 +123,8 @@ def _is_temporary(response: httpx.Response) -> bool:
 
 
 def _may_repeat(call: Call[Any], outcome: httpx.Response | httpx.TransportError) -> bool:
-    if isinstance(outcome, httpx.UnsupportedProtocol):
+    # What cannot be sent at all will not be the next time.
+    if isinstance(outcome, httpx.UnsupportedProtocol | httpx.LocalProtocolError):
         return False
     return not call.makes_anew or isinstance(outcome, httpx.ConnectError | httpx.ConnectTimeout)
 

@@ -22,6 +22,7 @@ _DEFAULT_SERVER = "http://127.0.0.1:8080"
 _DEFAULT_RETRY = Retry()
 # A burst of 300 checks is answered soonest over about 10: with 100, httpx's own work takes longer.
 _MAX_CONNECTIONS = 10
+_LONGEST_TIMEOUT_SECONDS = 86_400
 
 Self = TypeVar("Self", bound="_Client[Any]")
 
@@ -121,8 +122,17 @@ class AsyncTollgate(_Client[AsyncTransport]):
         await self.aclose()
 
 
-def _server(url: str | None) -> str:
-    return url or os.environ.get("TOLLGATE_SERVER") or _DEFAULT_SERVER
+def _server(url: str | None) -> httpx.URL:
+    text = (url or os.environ.get("TOLLGATE_SERVER") or _DEFAULT_SERVER).strip()
+    try:
+        parsed = httpx.URL(text)
+    except httpx.InvalidURL:
+        parsed = httpx.URL("")
+    is_http = parsed.scheme in ("http", "https") and parsed.host and (parsed.port or 0) <= 65535
+    if not is_http or parsed.query:
+        # What was given is not repeated: it may hold a password.
+        raise ValueError(f"the server's address must be a URL such as {_DEFAULT_SERVER}")
+    return parsed
 
 
 def _limits(max_connections: int) -> httpx.Limits:
@@ -134,7 +144,19 @@ def _limits(max_connections: int) -> httpx.Limits:
 def _settings(
     token: str | None, api_key: str | None, timeout_seconds: float, retry: Retry | None
 ) -> Settings:
-    if timeout_seconds <= 0:
-        raise ValueError("timeout_seconds must be above 0")
-    token = token or os.environ.get("TOLLGATE_TOKEN") or None
-    return Settings(token, api_key, timeout_seconds, retry)
+    # Written so that what is no number at all is refused too.
+    if not 0 < timeout_seconds <= _LONGEST_TIMEOUT_SECONDS:
+        raise ValueError(f"timeout_seconds must be above 0 and at most {_LONGEST_TIMEOUT_SECONDS}")
+    token = token or os.environ.get("TOLLGATE_TOKEN")
+    return Settings(_secret(token, "token"), _secret(api_key, "api_key"), timeout_seconds, retry)
+
+
+def _secret(value: str | None, name: str) -> str | None:
+    """Without the white space around it, which a file has at its end."""
+    value = (value or "").strip()
+    if not all("!" <= character <= "~" for character in value):
+        raise ValueError(
+            f"the {name} holds a space, a line end or another character that no header can carry; "
+            "give it as it was shown when it was made"
+        )
+    return value or None
