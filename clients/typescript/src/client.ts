@@ -19,10 +19,13 @@ import type {
   Refund,
   Slot,
   SlotBatch,
+  SlotCount,
   SlotList,
   SlotQuery,
   SlotRequest,
   Subject,
+  TokenInForce,
+  TokenRequest,
   WindowList,
   WindowQuery,
 } from "./documents.js";
@@ -128,6 +131,9 @@ export class Tollgate {
     /** A page of slots in order of time. */
     list: (query: SlotQuery = {}, options?: CallOptions) =>
       this.call<SlotList>({ method: "GET", path: "/api/v1/slots", query, ...options }),
+    /** Counts all slots again and compares them with what the windows say. */
+    verify: (query: { configName?: string } = {}, options?: CallOptions) =>
+      this.call<SlotCount>({ method: "GET", path: "/admin/slots/verify", query, ...options }),
   };
 
   /** The windows of a schedule and how full they are. */
@@ -196,6 +202,17 @@ export class Tollgate {
       this.#override<{ deleted: boolean }>("DELETE", options, name),
   };
 
+  /** What servers and people authenticate with. */
+  readonly tokens = {
+    /** The secret is shown this once. The first must be an admin's. */
+    create: (token: TokenRequest, options?: CallOptions) =>
+      this.#token<{ token: string; scope: string; name: string }>("POST", "", options, token),
+    list: (options?: CallOptions) => this.#token<{ tokens: TokenInForce[] }>("GET", "", options),
+    /** Revokes it. */
+    delete: (id: string, options?: CallOptions) =>
+      this.#token<{ deleted: boolean }>("DELETE", `/${encodeURIComponent(id)}`, options),
+  };
+
   /** Who is refused most. */
   offenders(query: { since?: string; limit?: number } = {}, options: CallOptions = {}) {
     return this.call<OffenderList>({ method: "GET", path: "/admin/offenders", query, ...options });
@@ -204,6 +221,14 @@ export class Tollgate {
   /** A page of the alerts that were raised, newest first. */
   alerts(query: { cursor?: string; limit?: number } = {}, options: CallOptions = {}) {
     return this.call<AlertList>({ method: "GET", path: "/admin/alerts", query, ...options });
+  }
+
+  /** Whether the server and its store answer now. */
+  ready(options: CallOptions = {}): Promise<boolean> {
+    return this.call({ method: "GET", path: "/readyz", ...options }).then(
+      () => true,
+      () => false,
+    );
   }
 
   /** Anything the server answers in JSON. Throws a `TollgateError` unless it succeeds. */
@@ -218,6 +243,10 @@ export class Tollgate {
   #slot<T>(method: string, id: string, options?: CallOptions, body?: unknown) {
     const path = `/api/v1/slots${id}`;
     return this.call<T>({ method, path, body, member: "scheduledTime", ...options });
+  }
+
+  #token<T>(method: string, id: string, options?: CallOptions, body?: unknown) {
+    return this.call<T>({ method, path: `/admin/tokens${id}`, body, ...options });
   }
 
   #override<T>(method: string, options?: CallOptions, body?: unknown) {
