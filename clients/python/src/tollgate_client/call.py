@@ -155,6 +155,8 @@ def document_of(response: httpx.Response, *, require_success: bool = False) -> d
 
 def segment(text: str) -> str:
     """A path's segment. A dot would be taken for "here" and left out, so it is written out."""
+    if not text:
+        raise ValueError("an id or name must not be empty")
     return quote(text, safe="").replace(".", "%2E") if text in (".", "..") else quote(text, safe="")
 
 
