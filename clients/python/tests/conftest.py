@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import threading
 import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from network import Scripted
 from server import Server
 
 from tollgate_client import Limit, Tollgate
@@ -59,3 +61,15 @@ def policy(client: Tollgate) -> MakePolicy:
 @pytest.fixture
 def unique() -> Callable[[str], str]:
     return lambda prefix: f"{prefix}-{uuid.uuid4().hex[:12]}"
+
+
+@pytest.fixture
+def proxy() -> Iterator[Scripted]:
+    """What stands between: it answers with what no Tollgate would say."""
+    proxy = Scripted()
+    thread = threading.Thread(target=proxy.serve_forever, args=(0.02,), daemon=True)
+    thread.start()
+    yield proxy
+    proxy.shutdown()
+    proxy.server_close()
+    thread.join()

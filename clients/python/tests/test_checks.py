@@ -11,6 +11,7 @@ from server import Server
 
 from tollgate_client import (
     BadInput,
+    Conflict,
     NotAuthorised,
     NotFound,
     Refused,
@@ -145,6 +146,20 @@ def test_tokens_are_asked_for_once_there_is_one(own_server: Server) -> None:
         with pytest.raises(NotAuthorised) as wrong:
             limited.policies.list()
         assert wrong.value.status == 403
+    with Tollgate(own_server.url, token=admin.token) as ops:
+        tokens = {token.name: token for token in ops.tokens.list()}
+        assert {name: token.scope for name, token in tokens.items()} == {
+            "ops": "admin",
+            "check": "check",
+        }
+        ops.tokens.delete(tokens["check"].id)
+        with pytest.raises(Conflict):
+            ops.tokens.delete(tokens["ops"].id)
+    with Tollgate(own_server.url, token=checker.token) as revoked:
+        with pytest.raises(NotAuthorised):
+            revoked.check("default")
+        with pytest.raises(ValueError, match="empty"):
+            revoked.slots.cancel("")
 
 
 def test_the_environment_names_server_and_token(

@@ -37,6 +37,14 @@ def test_no_snippet_is_forgotten() -> None:
     assert with_code == ["Check", "Protect an application", "Schedule", "Mail", "Retries"]
 
 
+def test_the_snippets_pass_the_strictest_type_check(tmp_path: Path) -> None:
+    mypy = pytest.importorskip("mypy.api")
+    page = tmp_path / "readme.py"
+    page.write_text("".join(block for blocks in snippets().values() for block in blocks))
+    said, _, status = mypy.run(["--strict", f"--cache-dir={tmp_path}", str(page)])
+    assert status == 0, said
+
+
 def test_the_snippets_do_what_they_say(
     own_server: Server, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -7,13 +7,11 @@ import re
 import socket
 import threading
 import time
-from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 
 import pytest
 from conftest import MakePolicy
-from network import LossyRelay
+from network import ALLOWED, LossyRelay, Scripted
 from server import Server, eventually
 
 from tollgate_client import (
@@ -188,55 +186,6 @@ def test_retries_end_within_the_total_time() -> None:
         ):
             client.check("default")
         assert 0.5 < time.monotonic() - started < 20
-
-
-class Scripted(HTTPServer):
-    """Answers as told, one after the other; the last for ever."""
-
-    def __init__(self) -> None:
-        self.answers: list[tuple[int, dict[str, str], str]] = []
-        self.asked = 0
-        super().__init__(("127.0.0.1", 0), ScriptedHandler)
-
-    @property
-    def url(self) -> str:
-        return f"http://127.0.0.1:{self.server_address[1]}"
-
-
-class ScriptedHandler(BaseHTTPRequestHandler):
-    server: Scripted
-
-    def do_POST(self) -> None:
-        self.rfile.read(int(self.headers["content-length"]))
-        answers = self.server.answers
-        status, headers, body = answers[min(self.server.asked, len(answers) - 1)]
-        self.server.asked += 1
-        self.send_response(status)
-        for name, value in headers.items():
-            self.send_header(name, value)
-        self.send_header("content-length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body.encode())
-
-    def log_message(self, *_arguments: object) -> None:
-        pass
-
-
-@pytest.fixture
-def proxy() -> Iterator[Scripted]:
-    """What stands between: it answers with what no Tollgate would say."""
-    proxy = Scripted()
-    thread = threading.Thread(target=proxy.serve_forever, args=(0.02,), daemon=True)
-    thread.start()
-    yield proxy
-    proxy.shutdown()
-    proxy.server_close()
-    thread.join()
-
-
-ALLOWED = (
-    '{"allowed":true,"policy":"p","cost":1,"limits":[],"decided_at":"2026-11-15T12:00:00.000001Z"}'
-)
 
 
 def test_a_store_or_proxy_that_is_down_is_asked_again_after_the_wait_it_names(

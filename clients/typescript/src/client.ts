@@ -19,10 +19,13 @@ import type {
   Refund,
   Slot,
   SlotBatch,
+  SlotCount,
   SlotList,
   SlotQuery,
   SlotRequest,
   Subject,
+  TokenInForce,
+  TokenRequest,
   WindowList,
   WindowQuery,
 } from "./documents.js";
@@ -61,6 +64,8 @@ export interface Call extends CallOptions {
   path: string;
   query?: object;
   body?: unknown;
+  /** A member that a good answer has: without it somebody else is answering. */
+  member?: string;
 }
 
 const TIMEOUT_MS = 10_000;
@@ -72,7 +77,9 @@ export class Tollgate {
   constructor(options: TollgateOptions) {
     // Throws at once if it is no URL.
     const { href } = new URL(options.url);
-    this.#options = { ...options, url: href.replace(/\/+$/, "") };
+    const token = secret("token", options.token);
+    const apiKey = secret("apiKey", options.apiKey);
+    this.#options = { ...options, token, apiKey, url: href.replace(/\/+$/, "") };
     this.mail = new Mail(this);
   }
 
@@ -83,50 +90,50 @@ export class Tollgate {
 
   /** The same, with the headers that tell a client how it stands. */
   async checkWithHeaders(policy: string, subject: Subject, options: CheckOptions = {}) {
-    const { cost, ...rest } = options;
-    const body = { policy, subject, cost };
-    const answer = await this.#send({ method: "POST", path: "/api/v1/check", body, ...rest });
-    const { response, value } = answer;
+    const { response, value } = await this.#send(asking("check", policy, subject, options));
     // 429 and 422 carry a decision: no, until then; no, never.
-    if (!response.ok && typeof (value as Decision | undefined)?.allowed !== "boolean") {
-      throw TollgateError.from(response, value);
-    }
-    return { decision: value as Decision, headers: response.headers };
+    const isAnswer = response.ok || response.status === 429 || response.status === 422;
+    if (!isAnswer || !isDecision(value)) throw unexpected(response, value, "limits");
+    return { decision: value, headers: response.headers };
   }
 
   /** How does it stand? Counts nothing. */
-  peek(policy: string, subject: Subject = {}, options: CheckOptions = {}) {
-    const { cost, ...rest } = options;
-    const body = { policy, subject, cost };
-    return this.call<Decision>({ method: "POST", path: "/api/v1/peek", body, ...rest });
+  async peek(policy: string, subject: Subject = {}, options: CheckOptions = {}) {
+    const { response, value } = await this.#send(asking("peek", policy, subject, options));
+    if (!response.ok || !isDecision(value)) throw unexpected(response, value, "limits");
+    return value;
   }
 
   /** Gives back what an allowed check spent. The second time it answers `refunded: false`. */
   refund(receipt: string, options: CallOptions = {}) {
-    const body = { receipt };
-    return this.call<Refund>({ method: "POST", path: "/api/v1/refund", body, ...options });
+    const call = { method: "POST", path: "/api/v1/refund", body: { receipt }, member: "refunded" };
+    return this.call<Refund>({ ...call, ...options });
   }
 
   readonly slots = {
     /** When may this event happen? Always the same answer for the same id. */
     assign: (event: SlotRequest, options?: CallOptions) =>
-      this.call<Slot>({ method: "POST", path: "/api/v1/slots", body: event, ...options }),
+      this.#slot<Slot>("POST", "", options, event),
     /** Up to 1000 events, each with its slot or its own problem, in order. */
     assignAll: (events: SlotRequest[], options?: CallOptions) =>
       this.call<SlotBatch>({
         method: "POST",
         path: "/api/v1/slots/batch",
         body: { events },
+        member: "results",
         ...options,
       }),
     get: (eventId: string, options?: CallOptions) =>
-      this.call<AuditedSlot>({ method: "GET", path: slotPath(eventId), ...options }),
+      this.#slot<AuditedSlot>("GET", `/${encodeURIComponent(eventId)}`, options),
     /** Frees its place. Again changes nothing. */
     cancel: (eventId: string, options?: CallOptions) =>
-      this.call<AuditedSlot>({ method: "DELETE", path: slotPath(eventId), ...options }),
+      this.#slot<AuditedSlot>("DELETE", `/${encodeURIComponent(eventId)}`, options),
     /** A page of slots in order of time. */
     list: (query: SlotQuery = {}, options?: CallOptions) =>
       this.call<SlotList>({ method: "GET", path: "/api/v1/slots", query, ...options }),
+    /** Counts all slots again and compares them with what the windows say. */
+    verify: (query: { configName?: string } = {}, options?: CallOptions) =>
+      this.call<SlotCount>({ method: "GET", path: "/admin/slots/verify", query, ...options }),
   };
 
   /** The windows of a schedule and how full they are. */
@@ -195,6 +202,17 @@ export class Tollgate {
       this.#override<{ deleted: boolean }>("DELETE", options, name),
   };
 
+  /** What servers and people authenticate with. */
+  readonly tokens = {
+    /** The secret is shown this once. The first must be an admin's. */
+    create: (token: TokenRequest, options?: CallOptions) =>
+      this.#token<{ token: string; scope: string; name: string }>("POST", "", options, token),
+    list: (options?: CallOptions) => this.#token<{ tokens: TokenInForce[] }>("GET", "", options),
+    /** Revokes it. */
+    delete: (id: string, options?: CallOptions) =>
+      this.#token<{ deleted: boolean }>("DELETE", `/${encodeURIComponent(id)}`, options),
+  };
+
   /** Who is refused most. */
   offenders(query: { since?: string; limit?: number } = {}, options: CallOptions = {}) {
     return this.call<OffenderList>({ method: "GET", path: "/admin/offenders", query, ...options });
@@ -205,11 +223,30 @@ export class Tollgate {
     return this.call<AlertList>({ method: "GET", path: "/admin/alerts", query, ...options });
   }
 
+  /** Whether the server and its store answer now. */
+  ready(options: CallOptions = {}): Promise<boolean> {
+    return this.call({ method: "GET", path: "/readyz", ...options }).then(
+      () => true,
+      () => false,
+    );
+  }
+
   /** Anything the server answers in JSON. Throws a `TollgateError` unless it succeeds. */
   async call<T>(call: Call): Promise<T> {
     const { response, value } = await this.#send(call);
-    if (!response.ok) throw TollgateError.from(response, value);
+    const { member } = call;
+    const isGood = isObject(value) && (!member || member in value);
+    if (!response.ok || !isGood) throw unexpected(response, value, member);
     return value as T;
+  }
+
+  #slot<T>(method: string, id: string, options?: CallOptions, body?: unknown) {
+    const path = `/api/v1/slots${id}`;
+    return this.call<T>({ method, path, body, member: "scheduledTime", ...options });
+  }
+
+  #token<T>(method: string, id: string, options?: CallOptions, body?: unknown) {
+    return this.call<T>({ method, path: `/admin/tokens${id}`, body, ...options });
   }
 
   #override<T>(method: string, options?: CallOptions, body?: unknown) {
@@ -219,15 +256,21 @@ export class Tollgate {
   async #send(call: Call): Promise<{ response: Response; value: unknown }> {
     const { url, token, apiKey, fetch = globalThis.fetch } = this.#options;
     const timeoutMs = call.timeoutMs ?? this.#options.timeoutMs ?? TIMEOUT_MS;
+    // A URL leaves out such segments, escaped or not, and would name something else.
+    if (/\/\.{0,2}(\/|$)/.test(call.path)) {
+      throw new RangeError(`an id in ${call.path} is empty or of dots alone: no URL can name it`);
+    }
     const headers: Record<string, string> = {};
     if (token) headers["X-API-Token"] = token;
     if (apiKey) headers["X-API-Key"] = apiKey;
     if (call.idempotencyKey) headers["Idempotency-Key"] = call.idempotencyKey;
     if (call.body !== undefined) headers["Content-Type"] = "application/json";
-    const late = Number.isFinite(timeoutMs) ? [AbortSignal.timeout(timeoutMs)] : [];
+    const late = timeoutMs === Infinity ? [] : [AbortSignal.timeout(timeoutMs)];
     const init: RequestInit = {
       method: call.method,
       headers,
+      // A token is for this server alone. ("error" is not known to Workers.)
+      redirect: "manual",
       signal: AbortSignal.any(call.signal ? [call.signal, ...late] : late),
     };
     if (call.body !== undefined) init.body = JSON.stringify(call.body, meant);
@@ -256,8 +299,42 @@ function meant(this: Record<string, unknown>, key: string, value: unknown): unkn
   return value;
 }
 
-function slotPath(eventId: string): string {
-  return `/api/v1/slots/${encodeURIComponent(eventId)}`;
+function asking(face: "check" | "peek", policy: string, subject: Subject, options: CheckOptions) {
+  const { cost, ...rest } = options;
+  return { method: "POST", path: `/api/v1/${face}`, body: { policy, subject, cost }, ...rest };
+}
+
+function isObject(value: unknown): value is object {
+  return typeof value === "object" && value !== null && !Array.isArray(value);
+}
+
+function isDecision(value: unknown): value is Decision {
+  const { allowed, limits } = (value ?? {}) as Partial<Decision>;
+  return typeof allowed === "boolean" && Array.isArray(limits);
+}
+
+/** The error that an answer is: the server's own, or that it is not Tollgate's. */
+function unexpected(response: Response, value: unknown, member?: string): TollgateError {
+  const { ok, status, type } = response;
+  if (ok) {
+    const missing = member ? `has no ${member}` : "is no object";
+    return TollgateError.from(response, { detail: `the answer ${missing}: is this a tollgate?` });
+  }
+  // A browser does not tell the status of what it did not follow.
+  if ((status >= 300 && status < 400) || type === "opaqueredirect") {
+    const detail = "the answer is a redirect, which is not followed: give the server's own address";
+    return TollgateError.from(response, { detail });
+  }
+  return TollgateError.from(response, value);
+}
+
+/** Without white space around it, as a file has; never printed. */
+function secret(name: string, value?: string): string | undefined {
+  const text = value?.trim();
+  if (text && /[^!-~]/.test(text)) {
+    throw new TypeError(`the ${name} has a space or another character that no header can carry`);
+  }
+  return text;
 }
 
 function policyPath(name: string): string {

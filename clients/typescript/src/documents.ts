@@ -94,6 +94,15 @@ export interface SlotList {
   nextCursor?: string;
 }
 
+/** What counting all slots again found; no drifts is as it should be. */
+export interface SlotCount {
+  configName: string;
+  windows: number;
+  slots: number;
+  /** Windows whose count is not the number of their slots. */
+  drifts: { start: string; counted: number; slots: number }[];
+}
+
 export interface WindowQuery {
   configName?: string;
   from?: Time;
@@ -190,5 +199,20 @@ export interface Override extends OverrideName {
 
 export interface OverrideInForce extends Override {
   created_by: string;
+  created_at: string;
+}
+
+export interface TokenRequest {
+  scope: "admin" | "check";
+  /** Noted in the audit of what the token does. */
+  name?: string;
+}
+
+/** A token as it is listed: not what it is. */
+export interface TokenInForce {
+  /** To revoke it by. */
+  id: string;
+  name: string;
+  scope: string;
   created_at: string;
 }

@@ -92,6 +92,37 @@ export interface MessageQuery {
   cursor?: string;
 }
 
+/** One attempt to send a message. */
+export interface Attempt {
+  message_id: string;
+  account_id: string;
+  started_at: string;
+  finished_at: string;
+  outcome: "sent" | "retry" | "throttled" | "error" | "unknown";
+  smtp_code?: number | null;
+  smtp_text: string;
+  [member: string]: unknown;
+}
+
+/** An API key to make. */
+export interface KeyRequest {
+  account_id: string;
+  /** May be left out with that tenant's own token. */
+  tenant_id?: string;
+  name?: string;
+  /** Recipients a day. */
+  daily_limit?: number;
+  /** Whose midnight resets it: UTC if not said. */
+  timezone?: string;
+}
+
+/** An API key as it is listed: without its secret. */
+export interface Key extends Required<KeyRequest> {
+  id: string;
+  enabled: boolean;
+  created_ts: number;
+}
+
 /** Whose messages a command is about. */
 export interface Selection {
   tenant_id?: string;
@@ -164,6 +195,26 @@ export class Mail {
         query,
         options,
       ),
+    /** Every attempt to send one, in order. */
+    attempts: (id: string, tenant_id?: string, options?: CallOptions) =>
+      this.#get<{ attempts: Attempt[] }>(
+        `/messages/${encodeURIComponent(id)}/attempts`,
+        { tenant_id },
+        options,
+      ),
+  };
+
+  /** API keys for `send`. */
+  readonly keys = {
+    /** The secret, `api_key`, is shown this once. */
+    create: (key: KeyRequest, options?: CallOptions) =>
+      this.#post<Key & { api_key: string }>("/keys", key, options),
+    list: (tenant_id?: string, options?: CallOptions) =>
+      this.#get<{ keys: Key[] }>("/keys", { tenant_id }, options),
+    /** Switches it on or off, or changes its daily limit. */
+    put: (id: string, change: { enabled?: boolean; daily_limit?: number }, options?: CallOptions) =>
+      this.#gate.call<Key>({ method: "PUT", path: keyPath(id), body: change, ...options }),
+    delete: (id: string, options?: CallOptions) => this.#delete<Ok>(keyPath(id), {}, options),
   };
 
   /** Queues a letter under the client's `apiKey`; recipients are what is counted. */
@@ -209,4 +260,8 @@ export class Mail {
 
 function tenantPath(id: string): string {
   return `/tenant/${encodeURIComponent(id)}`;
+}
+
+function keyPath(id: string): string {
+  return `/keys/${encodeURIComponent(id)}`;
 }

@@ -69,6 +69,9 @@ export function rateLimit<Rest extends unknown[] = unknown[]>(options: RateLimit
       if (policy === null) return pass();
       const who = await options.subject(request, ...rest);
       if (who instanceof Response) return who;
+      if (typeof who !== "object" || who === null) {
+        throw new TypeError("subject must give attributes, or a Response such as a 401");
+      }
       const missing = Object.keys(who).find((name) => !who[name]);
       if (missing) return failure(options, 400, `the request has no ${missing}`);
       const subject = who as Record<string, string>;
@@ -96,7 +99,8 @@ async function ask<Rest extends unknown[]>(
     if (MALFORMED.includes(status)) return failure(options, 400, detail);
     report(options, error);
     if (options.onError === "allow") return undefined;
-    if (status >= 400 && status < 500) return failure(options, 500, FAILED);
+    // It answers, but not as a limiter of ours does: no wait helps.
+    if (status > 0 && status < 500) return failure(options, 500, FAILED);
     return withHeaders(failure(options, 503, FAILED), new Headers({ "Retry-After": "1" }));
   }
 }

@@ -65,6 +65,24 @@ describe("on the wire", () => {
       "GET /messages?tenant_id=t&status=deferred&limit=5",
       (gate) => gate.mail.messages.list({ tenant_id: "t", status: "deferred", limit: 5 }),
     ],
+    ["GET /messages/m%201/attempts?tenant_id=t", (gate) => gate.mail.messages.attempts("m 1", "t")],
+    [
+      "POST /keys",
+      (gate) => gate.mail.keys.create({ account_id: "a 1", daily_limit: 5 }),
+      { account_id: "a 1", daily_limit: 5 },
+    ],
+    ["GET /keys?tenant_id=t", (gate) => gate.mail.keys.list("t")],
+    [
+      "PUT /keys/k%201",
+      (gate) => gate.mail.keys.put("k 1", { enabled: false }),
+      { enabled: false },
+    ],
+    ["DELETE /keys/k%201", (gate) => gate.mail.keys.delete("k 1")],
+    ["GET /admin/slots/verify?configName=c", (gate) => gate.slots.verify({ configName: "c" })],
+    ["POST /admin/tokens", (gate) => gate.tokens.create({ scope: "check" }), { scope: "check" }],
+    ["GET /admin/tokens", (gate) => gate.tokens.list()],
+    ["DELETE /admin/tokens/t%201", (gate) => gate.tokens.delete("t 1")],
+    ["GET /readyz", (gate) => gate.ready()],
     ["POST /api/v1/send", (gate) => gate.mail.send(letter), letter],
     ["GET /api/v1/usage", (gate) => gate.mail.usage()],
     ["POST /commands/run-now", (gate) => gate.mail.command("run-now"), {}],
@@ -152,6 +170,16 @@ describe("of a server that has them", () => {
     const { messages } = await gate.mail.messages.list({ tenant_id: "t" });
     expect(messages).toMatchObject([{ id: "m1", account_id: "a-1", attempts: 0 }]);
     await gate.mail.status();
+    expect(await gate.mail.messages.attempts("m1", "t")).toEqual({ attempts: [] });
+    const made = await gate.mail.keys.create({ account_id: "a-1", tenant_id: "t", daily_limit: 5 });
+    const sender = new Tollgate({ url: server.url, apiKey: made.api_key });
+    expect(await sender.mail.usage()).toMatchObject({ daily_limit: 5, emails_remaining: 5 });
+    const changed = await gate.mail.keys.put(made.id, { daily_limit: 7, enabled: false });
+    const { keys } = await gate.mail.keys.list("t");
+    expect(keys).toEqual([changed]);
+    expect(changed).toMatchObject({ id: made.id, daily_limit: 7, enabled: false });
+    await gate.mail.keys.delete(made.id);
+    expect(await gate.mail.keys.list("t")).toEqual({ keys: [] });
     await gate.mail.command("delete-messages", { tenant_id: "t", ids: ["m1"] });
     await gate.mail.accounts.delete("a-1", "t");
     await gate.mail.tenants.delete("t");

@@ -209,6 +209,22 @@ describe("administration", () => {
     expect(versions.map((version) => version.deleted)).toEqual([true, false, false]);
   });
 
+  test("tokens are made, listed and revoked", async () => {
+    const { token: given } = await gate.tokens.create({ scope: "check", name: "web" });
+    const web = new Tollgate({ url: server.url, token: given });
+    expect((await web.check("default")).allowed).toBe(true);
+    const mine = (await gate.tokens.list()).tokens.filter(({ name }) => name === "web");
+    expect(mine).toMatchObject([{ scope: "check" }]);
+    expect(await gate.tokens.delete(mine[0]?.id ?? "")).toEqual({ deleted: true });
+    expect((await failure(web.check("default"))).status).toBe(401);
+  });
+
+  test("readiness is asked for, and slots are counted again", async () => {
+    expect(await gate.ready()).toBe(true);
+    expect(await new Tollgate({ url: "http://127.0.0.1:9" }).ready()).toBe(false);
+    expect(await gate.slots.verify()).toMatchObject({ configName: "default", drifts: [] });
+  });
+
   test("an override is put, listed and taken away", async () => {
     await gate.policies.put("own", perUser(1, "60s"));
     const name = { policy: "own", limit: "user", subject: { user: "vip" } };

@@ -44,6 +44,7 @@ from .policies import (
     PolicyDocument,
     PolicyVersion,
     Token,
+    TokenInForce,
 )
 from .retry import Retry
 from .slots import AuditedSlot, Drift, Event, Recount, Slot, Window
@@ -92,6 +93,7 @@ __all__ = [
     "Slot",
     "Tenant",
     "Token",
+    "TokenInForce",
     "Tollgate",
     "TollgateError",
     "TollgateMiddleware",

@@ -14,7 +14,7 @@ from collections.abc import Awaitable, Callable, Mapping, MutableMapping
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from functools import cached_property
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias, get_args
 
 from .call import given
 from .client import AsyncTollgate
@@ -159,8 +159,8 @@ class TollgateMiddleware:
     * `on_error`: what to do when the check fails: `"refuse"` with 503, or `"allow"`. A subject
       that the server finds malformed is refused with 400 all the same, or it would be a way around.
 
-    Checks are not retried, whatever the client's own `retry` is: no request should wait for its
-    limiter longer than the client's `timeout_seconds`.
+    Checks are not retried, whatever the client's own `retry` is: no request waits longer than the
+    client's `timeout_seconds` for an answer, or twice that when all connections are held up.
     """
 
     def __init__(
@@ -177,6 +177,13 @@ class TollgateMiddleware:
         refund_from_status: int | None = 500,
         on_error: Literal["refuse", "allow"] = "refuse",
     ) -> None:
+        # A word that is not known would be taken for the other choice.
+        for name, word, words in (
+            ("on_error", on_error, ("refuse", "allow")),
+            ("refusal", refusal, get_args(Form)),
+        ):
+            if word not in words:
+                raise ValueError(f"{name} must be one of {', '.join(words)}, not {word!r}")
         self._app = app
         self._client = client.with_retry(None)
         self._policy = policy

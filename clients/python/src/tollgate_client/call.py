@@ -96,6 +96,8 @@ class Section(Bound[Transport]):
             key = uuid.uuid4().hex
         if key is None:
             return {}
+        if not key or not all(" " <= character <= "~" for character in key):
+            raise ValueError("an idempotency_key must be of ASCII characters that can be seen")
         escaped = key.replace("\\", "\\\\").replace('"', '\\"')
         return {"Idempotency-Key": f'"{escaped}"'}
 
@@ -121,12 +123,15 @@ def _is_temporary(response: httpx.Response) -> bool:
 
 
 def _may_repeat(call: Call[Any], outcome: httpx.Response | httpx.TransportError) -> bool:
-    if isinstance(outcome, httpx.UnsupportedProtocol):
+    # What cannot be sent at all will not be the next time.
+    if isinstance(outcome, httpx.UnsupportedProtocol | httpx.LocalProtocolError):
         return False
     return not call.makes_anew or isinstance(outcome, httpx.ConnectError | httpx.ConnectTimeout)
 
 
 def _reason(error: httpx.TransportError) -> str:
+    if isinstance(error, httpx.PoolTimeout) and not str(error):
+        return "all connections of the transport were in use"
     return str(error) or type(error).__name__
 
 
@@ -150,6 +155,8 @@ def document_of(response: httpx.Response, *, require_success: bool = False) -> d
 
 def segment(text: str) -> str:
     """A path's segment. A dot would be taken for "here" and left out, so it is written out."""
+    if not text:
+        raise ValueError("an id or name must not be empty")
     return quote(text, safe="").replace(".", "%2E") if text in (".", "..") else quote(text, safe="")
 
 

@@ -20,6 +20,9 @@ from .tenants import Accounts, Keys, Tenants
 
 _DEFAULT_SERVER = "http://127.0.0.1:8080"
 _DEFAULT_RETRY = Retry()
+# A burst of 300 checks is answered soonest over about 10: with 100, httpx's own work takes longer.
+_MAX_CONNECTIONS = 10
+_LONGEST_TIMEOUT_SECONDS = 86_400
 
 Self = TypeVar("Self", bound="_Client[Any]")
 
@@ -55,7 +58,9 @@ class Tollgate(_Client[SyncTransport]):
 
     Without a `url` or `token` those of `TOLLGATE_SERVER` and `TOLLGATE_TOKEN` are taken, as the
     command line does. `api_key` is for `send` and `usage`. A `transport` of httpx sets
-    certificates, a proxy or a Unix socket.
+    certificates, a proxy or a Unix socket. `timeout_seconds` bounds one attempt as a whole, all but
+    the look-up of the server's name; a call that finds all of `max_connections` in use waits for
+    one first, for as long as the server answers the others.
     """
 
     def __init__(
@@ -66,10 +71,14 @@ class Tollgate(_Client[SyncTransport]):
         api_key: str | None = None,
         timeout_seconds: float = 5.0,
         retry: Retry | None = _DEFAULT_RETRY,
+        max_connections: int = _MAX_CONNECTIONS,
         transport: httpx.BaseTransport | None = None,
     ) -> None:
-        http = httpx.Client(base_url=_server(url), transport=transport)
-        super().__init__(SyncTransport(http), _settings(token, api_key, timeout_seconds, retry))
+        settings = _settings(token, api_key, timeout_seconds, retry)
+        http = httpx.Client(
+            base_url=_server(url), limits=_limits(max_connections), transport=transport
+        )
+        super().__init__(SyncTransport(http, max_connections), settings)
 
     def close(self) -> None:
         """Closes the connections, also those of clients made by `with_retry`."""
@@ -93,10 +102,14 @@ class AsyncTollgate(_Client[AsyncTransport]):
         api_key: str | None = None,
         timeout_seconds: float = 5.0,
         retry: Retry | None = _DEFAULT_RETRY,
+        max_connections: int = _MAX_CONNECTIONS,
         transport: httpx.AsyncBaseTransport | None = None,
     ) -> None:
-        http = httpx.AsyncClient(base_url=_server(url), transport=transport)
-        super().__init__(AsyncTransport(http), _settings(token, api_key, timeout_seconds, retry))
+        settings = _settings(token, api_key, timeout_seconds, retry)
+        http = httpx.AsyncClient(
+            base_url=_server(url), limits=_limits(max_connections), transport=transport
+        )
+        super().__init__(AsyncTransport(http, max_connections), settings)
 
     async def aclose(self) -> None:
         """Closes the connections, also those of clients made by `with_retry`."""
@@ -109,14 +122,41 @@ class AsyncTollgate(_Client[AsyncTransport]):
         await self.aclose()
 
 
-def _server(url: str | None) -> str:
-    return url or os.environ.get("TOLLGATE_SERVER") or _DEFAULT_SERVER
+def _server(url: str | None) -> httpx.URL:
+    text = (url or os.environ.get("TOLLGATE_SERVER") or _DEFAULT_SERVER).strip()
+    try:
+        parsed = httpx.URL(text)
+    except httpx.InvalidURL:
+        parsed = httpx.URL("")
+    is_http = parsed.scheme in ("http", "https") and parsed.host and (parsed.port or 0) <= 65535
+    if not is_http or parsed.query:
+        # What was given is not repeated: it may hold a password.
+        raise ValueError(f"the server's address must be a URL such as {_DEFAULT_SERVER}")
+    return parsed
+
+
+def _limits(max_connections: int) -> httpx.Limits:
+    if max_connections < 1:
+        raise ValueError("max_connections must be at least 1")
+    return httpx.Limits(max_connections=max_connections, max_keepalive_connections=max_connections)
 
 
 def _settings(
     token: str | None, api_key: str | None, timeout_seconds: float, retry: Retry | None
 ) -> Settings:
-    if timeout_seconds <= 0:
-        raise ValueError("timeout_seconds must be above 0")
-    token = token or os.environ.get("TOLLGATE_TOKEN") or None
-    return Settings(token, api_key, timeout_seconds, retry)
+    # Written so that what is no number at all is refused too.
+    if not 0 < timeout_seconds <= _LONGEST_TIMEOUT_SECONDS:
+        raise ValueError(f"timeout_seconds must be above 0 and at most {_LONGEST_TIMEOUT_SECONDS}")
+    token = token or os.environ.get("TOLLGATE_TOKEN")
+    return Settings(_secret(token, "token"), _secret(api_key, "api_key"), timeout_seconds, retry)
+
+
+def _secret(value: str | None, name: str) -> str | None:
+    """Without the white space around it, which a file has at its end."""
+    value = (value or "").strip()
+    if not all("!" <= character <= "~" for character in value):
+        raise ValueError(
+            f"the {name} holds a space, a line end or another character that no header can carry; "
+            "give it as it was shown when it was made"
+        )
+    return value or None

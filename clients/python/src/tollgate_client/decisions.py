@@ -46,7 +46,10 @@ class LimitReport:
 
 @dataclass(frozen=True)
 class Decision:
-    """The answer to a check or a peek. Refused is an answer too: look at `allowed`."""
+    """The answer to a check or a peek. Refused is an answer too: look at `allowed`.
+
+    It is true where it is allowed, so that `if client.check(…)` does what it says.
+    """
 
     allowed: bool
     policy: str
@@ -65,6 +68,9 @@ class Decision:
     headers: Mapping[str, str] = field(
         default_factory=lambda: MappingProxyType({}), repr=False, compare=False
     )
+
+    def __bool__(self) -> bool:
+        return self.allowed
 
     @property
     def never_fits(self) -> bool:
@@ -98,10 +104,19 @@ class Decision:
 
 @dataclass(frozen=True)
 class Refund:
-    """Whether a receipt's units were given back, and if not, why."""
+    """Whether a receipt's units were given back, and if not, why. True if they were."""
 
     refunded: bool
     reason: str | None = None
+
+    def __bool__(self) -> bool:
+        return self.refunded
+
+
+def require_wait(seconds: float) -> None:
+    """A wait is 0 or more seconds; NaN is neither less nor more than anything, so never over."""
+    if not seconds >= 0:
+        raise ValueError("wait must be 0 or more seconds")
 
 
 @contextmanager
@@ -131,6 +146,7 @@ class Checks(Section[Transport]):
         With `wait`, a refused check is asked again at its `retry_at`, for up to so many seconds;
         a wait that would end later is not begun, and the refusal is the answer.
         """
+        require_wait(wait)
         call: Call[Any] = Call(
             "POST",
             "/api/v1/check",

@@ -8,7 +8,7 @@ from functools import wraps
 from typing import Any, ParamSpec, TypeVar, overload
 
 from .client import AsyncTollgate, Tollgate
-from .decisions import noting_a_failed_refund
+from .decisions import noting_a_failed_refund, require_wait
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -51,6 +51,7 @@ def limited(
     for its turn, up to so many seconds. A function that raises one of `refund_on` has its units
     given back; `refund_on=()`: never.
     """
+    require_wait(wait)
 
     def asked(args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
         return {

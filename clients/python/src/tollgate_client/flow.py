@@ -19,13 +19,18 @@ from typing import Any, Concatenate, Generic, ParamSpec, TypeAlias, TypeVar, cas
 
 import httpx
 
+from .connections import AsyncConnections, Connections, bound_attempts
+
 P = ParamSpec("P")
 T = TypeVar("T")
 
 
 @dataclass(frozen=True)
 class Send:
-    """Send this request; the answer, or httpx's error, comes back."""
+    """Send this request; the answer, or httpx's error, comes back.
+
+    The time is that of the whole attempt; a wait for a connection of our own is not part of it.
+    """
 
     method: str
     path: str
@@ -56,8 +61,10 @@ class Page(Generic[T]):
 class SyncTransport:
     """Carries flows out by blocking the thread. Any number of threads may share one."""
 
-    def __init__(self, http: httpx.Client) -> None:
+    def __init__(self, http: httpx.Client, max_connections: int) -> None:
         self.http = http
+        self._connections = Connections(max_connections)
+        bound_attempts(http)
 
     def run(self, flow: Flow[T]) -> T:
         try:
@@ -68,13 +75,17 @@ class SyncTransport:
                     step = flow.send(None)
                     continue
                 try:
-                    response = self.http.send(_request(self.http, step))
+                    response = self._send(step)
                 except httpx.TransportError as error:
                     step = flow.throw(error)
                 else:
                     step = flow.send(response)
         except StopIteration as end:
             return cast(T, end.value)
+
+    def _send(self, step: Send) -> httpx.Response:
+        with self._connections.one(step.timeout_seconds):
+            return self.http.send(_request(self.http, step))
 
     def items(self, flow: Flow[Page[T]]) -> Iterator[T]:
         while True:
@@ -88,8 +99,9 @@ class SyncTransport:
 class AsyncTransport:
     """Carries flows out on the running asyncio loop."""
 
-    def __init__(self, http: httpx.AsyncClient) -> None:
+    def __init__(self, http: httpx.AsyncClient, max_connections: int) -> None:
         self.http = http
+        self._connections = AsyncConnections(max_connections)
 
     async def run(self, flow: Flow[T]) -> T:
         try:
@@ -100,13 +112,22 @@ class AsyncTransport:
                     step = flow.send(None)
                     continue
                 try:
-                    response = await self.http.send(_request(self.http, step))
+                    response = await self._send(step)
                 except httpx.TransportError as error:
                     step = flow.throw(error)
                 else:
                     step = flow.send(response)
         except StopIteration as end:
             return cast(T, end.value)
+
+    async def _send(self, step: Send) -> httpx.Response:
+        async with self._connections.one(step.timeout_seconds):
+            request = _request(self.http, step)
+            try:
+                return await asyncio.wait_for(self.http.send(request), step.timeout_seconds)
+            except asyncio.TimeoutError:
+                # Whether it arrived cannot be told: never a ConnectTimeout.
+                raise httpx.ReadTimeout("timed out", request=request) from None
 
     async def items(self, flow: Flow[Page[T]]) -> AsyncIterator[T]:
         while True:

@@ -116,6 +116,16 @@ class Token:
         return f"Token(token=…, scope={self.scope!r}, name={self.name!r})"
 
 
+@dataclass(frozen=True)
+class TokenInForce:
+    """A token as it is listed: what to revoke it by, not what it is."""
+
+    id: str
+    name: str
+    scope: str
+    created_at: datetime
+
+
 class Policies(Section[Transport]):
     """`client.policies`"""
 
@@ -232,6 +242,18 @@ class Tokens(Section[Transport]):
                 makes_anew=True,
             )
         )
+
+    @operation
+    def list(self) -> Flow[tuple[TokenInForce, ...]]:
+        """The tokens in force, oldest first, but that of the server's environment."""
+        return self._call(
+            Call("GET", "/admin/tokens", lambda answer: read_list(TokenInForce, answer, "tokens"))
+        )
+
+    @operation
+    def delete(self, id: str) -> Flow[None]:
+        """Revokes a token. The last admin's stays (`Conflict`): make another first."""
+        return self._call(Call("DELETE", f"/admin/tokens/{segment(id)}", nothing))
 
 
 def _policy(document: Mapping[str, Any]) -> Policy:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 import re
 from collections.abc import Mapping
@@ -18,7 +19,8 @@ class Retry:
     """After a network error or while a store is down: wait 1, 2, 4 … 32 s, ±25 %, and ask again.
 
     A longer wait that the server asked for is honoured. All of it, waits and attempts, fits into
-    `total_seconds`: a wait that would not is not begun.
+    `total_seconds`: a wait that would not is not begun. Waiting for one of the client's own
+    connections is not counted.
     """
 
     total_seconds: float = 30.0
@@ -27,11 +29,12 @@ class Retry:
     jitter: float = 0.25
 
     def __post_init__(self) -> None:
-        if not 0 < self.first_seconds <= self.cap_seconds:
+        # Each written so that what is no number at all is refused too.
+        if not 0 < self.first_seconds <= self.cap_seconds < math.inf:
             raise ValueError("first_seconds must be above 0 and at most cap_seconds")
         if not 0 <= self.jitter < 1:
             raise ValueError("jitter must be from 0 to below 1")
-        if self.total_seconds <= 0:
+        if not self.total_seconds > 0:
             raise ValueError("total_seconds must be above 0; no retries at all are `retry=None`")
 
     def delay_seconds(self, failures: int, told_seconds: float | None = None) -> float:
