@@ -69,6 +69,9 @@ impl std::error::Error for PerChanged {}
 /// After so many windows of time, what nobody asked for meanwhile is forgotten.
 const TIDY_AFTER: i64 = 10_000;
 
+/// Stretches of fewer windows are as well looked through again.
+const LONG_STRETCH: i64 = 64;
+
 /// A plan and the places given under it.
 #[derive(Clone, Debug)]
 pub struct Schedule {
@@ -82,6 +85,8 @@ pub struct Schedule {
     asked_from: i64,
     /// Each full window that could have places, and all behind it that never could.
     runs: Runs,
+    /// Long stretches of windows that never could have a place, as far as they were looked through.
+    barren: Runs,
     /// How many windows all calls of [`Self::assign`] have looked into.
     #[cfg(test)]
     windows_examined: u64,
@@ -102,6 +107,7 @@ impl Schedule {
             tidied_at: i64::MAX,
             asked_from: i64::MAX,
             runs: Runs::default(),
+            barren: Runs::default(),
             #[cfg(test)]
             windows_examined: 0,
         }
@@ -165,8 +171,19 @@ impl Schedule {
                 self.refresh(index);
                 return Ok(place);
             }
-            index = self.plan.next_with_places(index + 1, last).ok_or(HorizonFull)?;
+            index = self.next_with_places(index + 1, last).ok_or(HorizonFull)?;
         }
+    }
+
+    /// As the plan says, but looks through a long stretch without any only once.
+    fn next_with_places(&mut self, index: i64, last: i64) -> Option<i64> {
+        let index = self.barren.end_after(index).unwrap_or(index);
+        let next = self.plan.next_with_places(index, last);
+        let end = next.unwrap_or(last + 1);
+        if end.saturating_sub(index) >= LONG_STRETCH {
+            self.barren.insert(index..end);
+        }
+        next
     }
 
     /// Frees a place that this schedule's `per` gave; false if it was free.
@@ -213,6 +230,7 @@ impl Schedule {
     pub fn remove_before(&mut self, index: i64) {
         self.first = self.first.max(index);
         self.windows = self.windows.split_off(&index);
+        self.barren.remove_before(index);
         if let Some(cut) = self.runs.remove_before(index)
             && let Some(start) = self.plan.next_with_places(index, cut.end - 1)
         {
@@ -226,6 +244,7 @@ impl Schedule {
             return Err(PerChanged);
         }
         self.plan = plan;
+        self.barren = Runs::default();
         self.find_runs();
         Ok(())
     }

@@ -97,3 +97,26 @@ fn windows_that_are_open_where_no_place_stands_do_not_break_a_run() {
     let runs: Vec<_> = schedule.full_runs().map(|run| (run.start, run.end)).collect();
     assert_eq!(runs, [(10, 100 * 24 + 10)]);
 }
+
+#[test]
+fn windows_that_never_have_a_place_are_looked_through_once() {
+    let open_at = |hours| {
+        (0..7).fold(Calendar::new(zone("UTC")), |calendar, day| {
+            let day = Weekday::from_monday_zero_offset(day).expect("0 to 6");
+            calendar.open(day, Hours::parse(hours).expect("hours"))
+        })
+    };
+    // The only place of an hour is its start, which is closed.
+    let barren = plan(HOUR, 1).with_calendar(open_at("09:30-09:45"));
+    let mut schedule = Schedule::new(barren);
+    let runs = |schedule: &Schedule| schedule.barren.iter().collect::<Vec<_>>();
+    assert_eq!(schedule.assign(at(0), 0), Err(HorizonFull));
+    assert_eq!(runs(&schedule), [1..365 * 24 + 1]);
+    assert_eq!(schedule.assign(at(4 * DAY), 0), Err(HorizonFull));
+    assert_eq!(runs(&schedule), [1..369 * 24 + 1]);
+    schedule.remove_before(48);
+    assert_eq!(schedule.assign(at(2 * DAY), 0), Err(HorizonFull));
+    // Under another calendar they are others.
+    schedule.set_plan(plan(HOUR, 1).with_calendar(open_at("09:30-10:30"))).expect("the same per");
+    assert_eq!(schedule.assign(at(2 * DAY), 0).expect("it is open").at, at(2 * DAY + 10 * HOUR));
+}

@@ -127,8 +127,10 @@ impl App {
         let answers = self.gate.assign_slots(policy, events).await;
         let answers = answers.map_err(|error| self.failed(error))?;
         let compiled = self.gate.policy(policy).ok();
+        let plan = compiled.as_ref().and_then(|compiled| compiled.plan().ok());
+        let has_calendar = plan.is_some_and(|plan| plan.calendar().is_some());
         let tell = |answer| {
-            let (outcome, told) = told(policy, answer);
+            let (outcome, told) = told(policy, has_calendar, answer);
             if let Some(compiled) = &compiled {
                 self.metrics.slot_asked(compiled, outcome);
             }
@@ -142,7 +144,11 @@ impl App {
 }
 
 /// What an answer means on the wire.
-fn told(policy: &str, answer: SlotAnswer) -> (SlotOutcome, Result<Given, Problem>) {
+fn told(
+    policy: &str,
+    has_calendar: bool,
+    answer: SlotAnswer,
+) -> (SlotOutcome, Result<Given, Problem>) {
     match answer {
         SlotAnswer::Given(slot) => (SlotOutcome::Given, Ok(Given { slot, is_repeated: false })),
         SlotAnswer::Repeated(slot) => {
@@ -160,9 +166,15 @@ fn told(policy: &str, answer: SlotAnswer) -> (SlotOutcome, Result<Given, Problem
             (SlotOutcome::Cancelled, Err(problem))
         }
         SlotAnswer::HorizonFull => {
+            let closed = if has_calendar {
+                " (its calendar counts: with an even spread, a window that is open in part has only \
+                 the places that stand there)"
+            } else {
+                ""
+            };
             let detail = format!(
-                "config {policy:?} has no free place between the requested time and its horizon; \
-                 raise maxPerWindow or the horizon, or ask for a later time"
+                "config {policy:?} has no free place between the requested time and its \
+                 horizon{closed}; raise maxPerWindow or the horizon, or ask for a later time"
             );
             let kind = "urn:tollgate:horizon-full";
             let problem = Problem::new(StatusCode::SERVICE_UNAVAILABLE, kind, detail);
