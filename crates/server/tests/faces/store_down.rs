@@ -93,7 +93,8 @@ fn a_store_that_cannot_write_refuses_allows_or_counts_locally_as_the_policy_says
 }
 
 fn the_log_does_not_grow_with_the_requests(server: &Server) {
-    const LINES: [&str; 3] = ["the store could not answer", "decided without the store", "commit failed"];
+    const LINES: [&str; 3] =
+        ["the store could not answer", "decided without the store", "commit failed"];
     let said = || LINES.map(|line| server.said().matches(line).count() as u64);
     let (before, started) = (said(), Instant::now());
     for _ in 0..100 {
