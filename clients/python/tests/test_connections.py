@@ -89,7 +89,7 @@ def test_a_cold_burst_waits_for_its_turn_and_every_check_is_answered(
     name = policy(1000)
 
     async def run() -> int:
-        async with AsyncTollgate(server.url, timeout_seconds=2, retry=None) as client:
+        async with AsyncTollgate(server.url, timeout_seconds=5, retry=None) as client:
             checks = (client.check(name, ADA) for _ in range(600))
             return sum(decision.allowed for decision in await asyncio.gather(*checks))
 
@@ -109,24 +109,24 @@ def test_a_line_that_moves_is_waited_in_for_longer_than_an_attempt_may_take(
 ) -> None:
     async def run() -> int:
         async with AsyncTollgate(
-            unhurried.url, timeout_seconds=2, retry=None, max_connections=2
+            unhurried.url, timeout_seconds=4, retry=None, max_connections=2
         ) as client:
-            decisions = await asyncio.gather(*(client.check("p") for _ in range(60)))
+            decisions = await asyncio.gather(*(client.check("p") for _ in range(100)))
             return sum(decision.allowed for decision in decisions)
 
-    assert asyncio.run(run()) == 60
+    assert asyncio.run(run()) == 100
 
 
 def test_and_so_it_is_by_threads(unhurried: Scripted) -> None:
-    together = threading.Barrier(60)
-    with Tollgate(unhurried.url, timeout_seconds=2, retry=None, max_connections=2) as client:
+    together = threading.Barrier(100)
+    with Tollgate(unhurried.url, timeout_seconds=4, retry=None, max_connections=2) as client:
 
         def check(_number: int) -> bool:
             together.wait(60)
             return client.check("p").allowed
 
-        with ThreadPoolExecutor(60) as pool:
-            assert sum(pool.map(check, range(60))) == 60
+        with ThreadPoolExecutor(100) as pool:
+            assert sum(pool.map(check, range(100))) == 100
 
 
 def test_who_leaves_the_line_leaves_the_connections_to_the_others(
