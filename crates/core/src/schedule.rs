@@ -54,18 +54,6 @@ impl fmt::Display for HorizonFull {
 
 impl std::error::Error for HorizonFull {}
 
-/// A plan of another `per` cuts time into other windows: it needs a new schedule.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct PerChanged;
-
-impl fmt::Display for PerChanged {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("per changed: make a new schedule and count the existing slots again")
-    }
-}
-
-impl std::error::Error for PerChanged {}
-
 /// After so many windows of time, what nobody asked for meanwhile is forgotten.
 const TIDY_AFTER: i64 = 10_000;
 
@@ -238,15 +226,13 @@ impl Schedule {
         }
     }
 
-    /// Follows another plan with the same `per` from now on; what was given stays.
-    pub fn set_plan(&mut self, plan: Plan) -> Result<(), PerChanged> {
-        if plan.per() != self.plan.per() {
-            return Err(PerChanged);
-        }
+    /// Follows another plan with the same `per` from now on; what was given stays. Another `per` cuts
+    /// time into other windows, and so needs a new schedule.
+    pub fn set_plan(&mut self, plan: Plan) {
+        assert_eq!(plan.per(), self.plan.per(), "a changed per needs a new schedule");
         self.plan = plan;
         self.barren = Runs::default();
         self.find_runs();
-        Ok(())
     }
 
     /// `None` for a window in which nothing is given.

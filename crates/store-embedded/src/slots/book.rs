@@ -52,7 +52,7 @@ pub(super) fn book<'b>(
     };
     let schedule = books.entry(policy.clone()).or_insert_with(|| Schedule::unknown(plan.clone()));
     if schedule.plan() != plan {
-        schedule.set_plan(plan.clone()).expect("per is what was kept");
+        schedule.set_plan(plan.clone());
     }
     let first = first_window(ask, now);
     schedule.tidy(now, first);

@@ -156,7 +156,7 @@ impl Inner {
             recounted.rebuilt = found.revision + 1;
             first_counted = i64::MAX;
         } else if book.schedule.plan() != &ask.plan {
-            book.schedule.set_plan(ask.plan.clone()).expect("per is the same");
+            book.schedule.set_plan(ask.plan.clone());
         }
         let first = first_window(ask, found.now);
         book.schedule.tidy(found.now, first);
