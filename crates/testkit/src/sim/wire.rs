@@ -279,6 +279,7 @@ impl Reply {
             self.row(row.iter().map(|value| match value {
                 Value::Int(value) => Some(value.to_string().into_bytes()),
                 Value::Bool(value) => Some(if *value { b"t".to_vec() } else { b"f".to_vec() }),
+                Value::Text(value) => Some(value.clone().into_bytes()),
                 other => panic!("{other:?} is not asked for as text"),
             }));
         }
