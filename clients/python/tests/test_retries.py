@@ -9,6 +9,7 @@ import threading
 import time
 from pathlib import Path
 
+import httpx
 import pytest
 from conftest import MakePolicy
 from network import ALLOWED, LossyRelay, Scripted
@@ -24,6 +25,7 @@ from tollgate_client import (
     Unavailable,
     Unreachable,
 )
+from tollgate_client.call import _is_temporary
 from tollgate_client.retry import told_seconds
 
 ADA = {"user": "ada"}
@@ -77,6 +79,19 @@ def test_waits_are_read_from_retry_after_and_else_from_ratelimit(
 def test_a_retry_that_makes_no_sense_is_refused(arguments: dict[str, float]) -> None:
     with pytest.raises(ValueError, match="must"):
         Retry(**arguments)
+
+
+@pytest.mark.parametrize(
+    ("kind", "passes"),
+    [
+        ("urn:tollgate:store-unavailable", True),
+        ("urn:tollgate:busy", True),
+        ("about:blank", True),
+        ("urn:tollgate:horizon-full", False),
+    ],
+)
+def test_only_what_passes_by_itself_is_asked_again(kind: str, passes: bool) -> None:
+    assert _is_temporary(httpx.Response(503, json={"type": kind})) == passes
 
 
 def test_a_lost_answer_is_asked_for_again_under_one_key_and_counted_once(

@@ -4,6 +4,7 @@
 //! XChaCha20-Poly1305 under one key that never stands in the database; whose it is is bound to it,
 //! so that rows cannot be swapped. What it must only recognise is hashed.
 
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
@@ -257,12 +258,18 @@ fn make_key_file(path: &Path) -> Result<Key, MailError> {
     let mut name = path.file_name().unwrap_or_default().to_owned();
     name.push(format!(".{}", random_id()?));
     let draft = path.with_file_name(name);
-    let made = write_private(&draft, &hex(&key)).and_then(|()| std::fs::hard_link(&draft, path));
+    let made = write_private(&draft, &hex(&key)).and_then(|()| {
+        std::fs::hard_link(&draft, path).or_else(|error| match error.kind() {
+            ErrorKind::AlreadyExists => Err(error),
+            // Not every file system has links.
+            _ => write_private(path, &hex(&key)),
+        })
+    });
     // It has its name, or is of no use.
     let _ = std::fs::remove_file(&draft);
     match made.and_then(|()| sync_folder(path)) {
         Ok(()) => Ok(key),
-        Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => read_key_file(path),
+        Err(error) if error.kind() == ErrorKind::AlreadyExists => read_key_file(path),
         Err(error) => Err(unreadable(path, &error)),
     }
 }
@@ -281,10 +288,16 @@ fn write_private(path: &Path, line: &str) -> std::io::Result<()> {
 /// The name must survive a power failure too, before anything is sealed with the key.
 fn sync_folder(path: &Path) -> std::io::Result<()> {
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
-    if cfg!(unix) {
-        std::fs::File::open(folder.unwrap_or(Path::new(".")))?.sync_all()?;
+    if !cfg!(unix) {
+        return Ok(());
     }
-    Ok(())
+    match std::fs::File::open(folder.unwrap_or(Path::new(".")))?.sync_all() {
+        // A file system that does not know how has no more to give.
+        Err(error) if [ErrorKind::InvalidInput, ErrorKind::Unsupported].contains(&error.kind()) => {
+            Ok(())
+        }
+        synced => synced,
+    }
 }
 
 fn read_key_file(path: &Path) -> Result<Key, MailError> {

@@ -78,7 +78,13 @@ where
         let frame = frame.map_err(|error| Problem::bad_request(format!("body: {error}")))?;
         let Ok(data) = frame.into_data() else { continue };
         let bytes = first.len().max(all.len()) + data.len();
-        let counted = if bytes > max_bytes { Err(too_large(max_bytes)) } else { count(bytes) };
+        let counted = if bytes > max_bytes {
+            // There is no room for that much: what it held goes to the others.
+            let _ = count(usize::MAX);
+            Err(too_large(max_bytes))
+        } else {
+            count(bytes)
+        };
         if let Err(problem) = counted {
             drop((first, all));
             return Err(refuse(body, problem).await);

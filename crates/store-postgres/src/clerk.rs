@@ -2,7 +2,8 @@
 //!
 //! A clerk keeps its policy's schedule in memory and, behind the policy's lock, reads what other
 //! instances changed since: so memory never decides anything that the database does not hold. A
-//! policy whose lock somebody else holds, or which is being counted again, holds up no other.
+//! policy whose lock somebody else holds, or which is being counted again, takes one of a few connections
+//! and holds up no other.
 
 mod book;
 mod known;
@@ -126,8 +127,10 @@ impl Clerk {
         let answered = tokio::time::timeout(WITHIN, self.assign(&ask)).await;
         let answered = answered.unwrap_or_else(|_| Err(timed_out()));
         if answered.is_err() {
-            // It may have happened: memory knows nothing for sure any more.
+            // It may have happened: memory knows nothing for sure any more. And what went wrong with
+            // one connection may be wrong with those that wait.
             self.book = None;
+            self.connections.idle.lock().clear();
         }
         match answered {
             Ok(Checked::Decided(answers)) => {

@@ -12,7 +12,7 @@ use std::hash::BuildHasher;
 use tollgate_core::store::Override;
 use tollgate_core::{Limit, MAX_UNITS, Quota};
 
-use crate::catalogue::read_stored;
+use crate::catalogue::{possible_name, read_stored};
 use crate::compiled::{
     FINGERPRINT_BYTES, ValueBytes, attributes_fingerprint, private_hash, push_values,
 };
@@ -78,6 +78,7 @@ impl Tollgate {
         limit: &str,
         subject: Attributes<'_>,
     ) -> Result<bool, Error> {
+        possible_name(policy)?;
         let _changing = self.shared.changing.lock().await;
         self.reload_if_shared().await?;
         let prefixes = self.prefixes_of(policy, limit).await?;

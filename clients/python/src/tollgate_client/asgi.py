@@ -160,7 +160,8 @@ class TollgateMiddleware:
       that the server finds malformed is refused with 400 all the same, or it would be a way around.
 
     Checks are not retried, whatever the client's own `retry` is: no request waits longer than the
-    client's `timeout_seconds` for an answer, or twice that when all connections are held up.
+    client's `timeout_seconds` for an answer. Before that it waits its turn for one of the client's
+    connections, for as long as the server answers others.
     """
 
     def __init__(

@@ -22,7 +22,7 @@ from .retry import Retry, told_seconds
 T = TypeVar("T")
 
 _TEMPORARY = (502, 503, 504)
-_STORE_DOWN = "urn:tollgate:store-unavailable"
+_PASSES = ("urn:tollgate:store-unavailable", "urn:tollgate:busy")
 
 
 @dataclass(frozen=True)
@@ -116,10 +116,10 @@ def _attempt(
 def _is_temporary(response: httpx.Response) -> bool:
     if response.status_code not in _TEMPORARY:
         return False
-    # Of Tollgate's own problems only this one passes by itself: a schedule that is full up to its
+    # Of Tollgate's own problems only these pass by themselves: a schedule that is full up to its
     # horizon does not. Anything else was said by a proxy.
     kind = str(document_of(response).get("type", ""))
-    return kind == _STORE_DOWN or not kind.startswith("urn:tollgate:")
+    return kind in _PASSES or not kind.startswith("urn:tollgate:")
 
 
 def _may_repeat(call: Call[Any], outcome: httpx.Response | httpx.TransportError) -> bool:

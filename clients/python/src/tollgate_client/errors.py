@@ -89,7 +89,7 @@ class QuotaExceeded(ApiError):
 
 
 class Unavailable(ApiError):
-    """5xx: the store cannot answer, or a schedule is full up to its horizon."""
+    """5xx: the store cannot answer, the server is busy, or a schedule is full up to its horizon."""
 
 
 def error_of(status: int, document: Mapping[str, Any], retry_after: float | None) -> ApiError:

@@ -146,7 +146,8 @@ def _request(http: httpx.Client | httpx.AsyncClient, step: Send) -> httpx.Reques
         params=step.params or None,
         json=step.body,
         headers=step.headers,
-        timeout=step.timeout_seconds,
+        # A connection that is not made is known to be none before the whole attempt has timed out.
+        timeout=httpx.Timeout(step.timeout_seconds, connect=step.timeout_seconds * 0.9),
     )
 
 

@@ -20,7 +20,7 @@ class Retry:
 
     A longer wait that the server asked for is honoured. All of it, waits and attempts, fits into
     `total_seconds`: a wait that would not is not begun. Waiting for one of the client's own
-    connections is not counted.
+    connections counts as well.
     """
 
     total_seconds: float = 30.0

@@ -112,8 +112,11 @@ fn a_schedule_that_somebody_else_has_locked_holds_up_no_other() {
         let is_locked = format!("select count(*) {locker}");
         eventually("the schedule is locked", || (postgres.psql(&is_locked) == "1").then_some(()));
         let held_up = scope.spawn(|| server.ask_slot("waits", "locked", NOON));
-        let is_waiting = "select count(*) from pg_stat_activity where wait_event_type = 'Lock'";
-        eventually("somebody waits", || (postgres.psql(is_waiting) != "0").then_some(()));
+        let is_waiting = format!(
+            "select count(*) from pg_stat_activity \
+             where wait_event_type = 'Lock' and query like '%{schema}%'"
+        );
+        eventually("somebody waits", || (postgres.psql(&is_waiting) != "0").then_some(()));
         for number in 0..3 {
             server.ask_slot(&format!("free-{number}"), "free", NOON).ok();
         }

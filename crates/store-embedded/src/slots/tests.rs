@@ -1,6 +1,7 @@
 //! Slots and schedules in use, on the store itself.
 
 use std::sync::Arc;
+use std::time::{Duration, Instant as Stopwatch};
 
 use tollgate_core::schedule::Plan;
 use tollgate_core::store::{Clock, SlotAsk};
@@ -122,6 +123,9 @@ async fn after_a_failure_no_schedule_is_in_use() {
     });
     fails.await.unwrap_err();
     // The keeper is back with the next commit.
-    while store.ping().await.is_err() {}
+    let asked = Stopwatch::now();
+    while store.ping().await.is_err() {
+        assert!(asked.elapsed() < Duration::from_secs(20), "it does not come back");
+    }
     assert_eq!(schedules_in_use(&store).await, 0);
 }
