@@ -13,11 +13,7 @@ pub(super) const MISSED: &[(&str, &str)] = &[
         "it is all that HTTP gives on these cores: the database is not asked",
     ),
     ("slots.last.sqlite", "index pages outgrow SQLite's cache"),
-    (
-        "postgres.lone",
-        "two threads more to wake, and a function of several statements; in the last run the disk \
-         was slow in our turn too",
-    ),
+    ("postgres.lone", "two threads more to wake, and a function of several statements"),
     (
         "postgres.steady.refusals",
         "they never leave the process: more callers only take turns on the cores",

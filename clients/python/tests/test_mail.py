@@ -244,7 +244,9 @@ def test_a_key_sends_up_to_its_daily_limit(
         assert over.value.retry_after >= 1
         assert over.value.document["current"] == 2
         with pytest.raises(BadInput) as never:
-            sender.send(to=[*to, "c@example.org", "d@example.org"], subject="Too many", text="Hello")
+            sender.send(
+                to=[*to, "c@example.org", "d@example.org"], subject="Too many", text="Hello"
+            )
         assert (never.value.status, never.value.retry_after) == (422, None)
         assert not client.keys.put(key.id, enabled=False).enabled
         with pytest.raises(NotAuthorised) as disabled:
