@@ -15,7 +15,7 @@ const LATEST_MILLIS: u64 = 6000;
 /// Ways tried to explain one commit.
 const MOST_TRIES: usize = 5_000_000;
 /// Explanations kept of one commit.
-const MOST_FOUND: usize = 64;
+const MOST_FOUND: usize = 4_096;
 
 /// What one request did.
 #[derive(Clone, Debug)]

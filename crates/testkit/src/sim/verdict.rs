@@ -16,7 +16,7 @@ use super::history::{Answer, Change, Commit, Event, Key, Outcome, Request, Terms
 use super::play::Played;
 
 /// More explanations than this do not stand side by side.
-const MOST_HYPOTHESES: usize = 256;
+const MOST_HYPOTHESES: usize = 4_096;
 /// A refusal is repeated from memory for so long.
 const SHIELD_MILLIS: u64 = 1000;
 
