@@ -137,7 +137,12 @@ fn is_within(state: Option<&State>, goal: Option<&State>) -> bool {
             state.ends_at < goal.ends_at || state.count <= goal.count
         }
         (Some(State::Sliding(state)), Some(State::Sliding(goal))) => {
-            state.latest < goal.latest || state.total() <= goal.total()
+            // Nobody has to have dropped yet what counts no longer: a refund does not.
+            let still = state
+                .buckets()
+                .filter(|bucket| bucket.starts_at.plus(state.lifetime) > goal.latest);
+            state.latest < goal.latest
+                || still.map(|bucket| bucket.count).sum::<u64>() <= goal.total()
         }
         (Some(state), Some(goal)) => match (state.as_bucket(), goal.as_bucket()) {
             (Some(state), Some(goal)) => state.tat <= goal.tat,
