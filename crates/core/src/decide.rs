@@ -86,6 +86,15 @@ pub fn decide_into<'a>(
     }
 }
 
+/// A decision that nothing speaks against yet, in the place of the one before.
+#[inline]
+fn begin(decision: &mut Decision, cost: Cost, now: Instant) {
+    decision.outcome = Outcome::Allowed;
+    decision.cost = cost;
+    decision.decided_at = now;
+    decision.limits.clear();
+}
+
 /// What nearly every request finds: no limit refuses, and no key has seen a later instant.
 #[inline]
 fn all_fit<'a>(
@@ -109,10 +118,7 @@ fn charge_all<'a>(
     cost: Cost,
     now: Instant,
 ) {
-    decision.outcome = Outcome::Allowed;
-    decision.cost = cost;
-    decision.decided_at = now;
-    decision.limits.clear();
+    begin(decision, cost, now);
     for (position, claim) in claims.iter().enumerate() {
         let claim = claim.as_ref();
         let state = states.get_or_insert_with(position, || State::fresh(claim.rule, now));
@@ -174,10 +180,7 @@ fn judge<'a>(
     now: Instant,
 ) -> Instant {
     let mut latest = now;
-    decision.outcome = Outcome::Allowed;
-    decision.cost = cost;
-    decision.decided_at = now;
-    decision.limits.clear();
+    begin(decision, cost, now);
     for (position, claim) in claims.iter().enumerate() {
         let claim = claim.as_ref();
         let state = states.get(position);

@@ -17,6 +17,11 @@ fn url(postgres: &Postgres) -> String {
     format!("{}?schema={schema}&deadline={}s", postgres.url(), DEADLINE.as_secs())
 }
 
+fn schema_of(url: &str) -> &str {
+    let (_, schema) = url.split_once("schema=").unwrap();
+    schema.split('&').next().unwrap()
+}
+
 fn two_servers() -> (Server, Server) {
     let url = url(Postgres::shared());
     (Setup::postgres(&url).into_server(), Setup::postgres(&url).into_server())
@@ -247,8 +252,7 @@ fn a_server_that_waits_for_its_schema_says_so_and_can_be_stopped() {
 fn mail_tables_of_a_later_version_are_used_unless_it_says_that_they_must_not() {
     let postgres = Postgres::shared();
     let url = url(postgres);
-    let (_, schema) = url.split_once("schema=").unwrap();
-    let schema = schema.split('&').next().unwrap();
+    let schema = schema_of(&url);
     let setup = Setup::postgres(&url);
     setup.start().terminate();
     let later = |version: u32, breaking: bool| {
@@ -268,8 +272,7 @@ fn mail_tables_of_a_later_version_are_used_unless_it_says_that_they_must_not() {
 fn mail_tables_that_never_said_what_breaks_are_used() {
     let postgres = Postgres::shared();
     let url = url(postgres);
-    let (_, schema) = url.split_once("schema=").unwrap();
-    let schema = schema.split('&').next().unwrap();
+    let schema = schema_of(&url);
     let setup = Setup::postgres(&url);
     setup.start().terminate();
     postgres.psql(&format!("alter table {schema}.mail_migration drop column breaking"));

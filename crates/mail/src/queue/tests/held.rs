@@ -94,6 +94,17 @@ pub(super) async fn cleanup_removes_only_what_is_old_and_final(stage: Stage) {
     assert_eq!(stage.row("waiting", NOW).await.status, Status::Pending);
 }
 
+/// All that a query finds, page by page.
+async fn ids_by_pages(stage: &Stage, query: &MessageQuery) -> Vec<String> {
+    let (mut seen, mut after) = (Vec::new(), 0);
+    loop {
+        let page = stage.queue.messages(query, after, NOW).await.unwrap();
+        let Some((last, _)) = page.last() else { return seen };
+        after = *last;
+        seen.extend(page.into_iter().map(|(_, row)| row.id));
+    }
+}
+
 pub(super) async fn pages_follow_each_other_and_filters_hold(stage: Stage) {
     let mut messages: Vec<_> = (0..9).map(|n| of_batch(&format!("m{n}"), "x")).collect();
     messages[4].deferred_until = Some(at(60));
@@ -103,14 +114,10 @@ pub(super) async fn pages_follow_each_other_and_filters_hold(stage: Stage) {
     stage.finish(&claimed[0], Outcome::Sent).await;
     stage.finish(&claimed[1], Outcome::Failed { reason: "no".into() }).await;
     let mut query = MessageQuery { limit: 4, ..MessageQuery::of_tenant(TENANT) };
-    let (mut seen, mut after) = (Vec::new(), 0);
-    loop {
-        let page = stage.queue.messages(&query, after, NOW).await.unwrap();
-        let Some((last, _)) = page.last() else { break };
-        after = *last;
-        seen.extend(page.into_iter().map(|(_, row)| row.id));
-    }
-    assert_eq!(seen, (0..9).map(|n| format!("m{n}")).collect::<Vec<_>>());
+    assert_eq!(
+        ids_by_pages(&stage, &query).await,
+        (0..9).map(|n| format!("m{n}")).collect::<Vec<_>>()
+    );
     query.limit = 100;
     for (status, expected) in [
         (Status::Sent, vec!["m0"]),
@@ -178,14 +185,10 @@ pub(super) async fn a_page_over_many_accounts_has_the_first_of_all(stage: Stage)
     stage.add(messages.collect()).await;
     let status = Some(Status::Pending);
     let query = MessageQuery { status, limit: 7, ..MessageQuery::of_tenant(TENANT) };
-    let (mut seen, mut after) = (Vec::new(), 0);
-    loop {
-        let page = stage.queue.messages(&query, after, NOW).await.unwrap();
-        let Some((last, _)) = page.last() else { break };
-        after = *last;
-        seen.extend(page.into_iter().map(|(_, row)| row.id));
-    }
-    assert_eq!(seen, (0..60).map(|n| format!("m{n:02}")).collect::<Vec<_>>());
+    assert_eq!(
+        ids_by_pages(&stage, &query).await,
+        (0..60).map(|n| format!("m{n:02}")).collect::<Vec<_>>()
+    );
 }
 
 pub(super) async fn counts_add_up_after_every_step(stage: Stage) {
