@@ -1,6 +1,6 @@
 //! Which requests, one after the other, leave behind what a transaction committed.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use tollgate::core::store::Receipt;
 use tollgate::core::{Claim, Decision, Intent, Quota, Refund, Spend, State, States, Writer};
@@ -24,8 +24,6 @@ pub(super) struct Explained {
     /// Of the commit.
     pub(super) step: usize,
     pub(super) effect: Effect,
-    /// The states it left behind.
-    pub(super) left: Vec<(Key, State)>,
 }
 
 #[derive(Clone, Debug)]
@@ -38,17 +36,28 @@ pub(super) enum Effect {
 
 type Explanation = Vec<Explained>;
 type Counts = BTreeMap<Key, Option<State>>;
+/// States, by what they are written as.
+type Passed = BTreeMap<(Key, Vec<u8>), State>;
+
+/// What may have happened in a transaction.
+#[derive(Default)]
+pub(super) struct Ways {
+    /// One order of each set of requests.
+    pub(super) explanations: Vec<Explanation>,
+    /// What whoever was decided in between may have seen: the states on the way, in every order.
+    pub(super) passed: Passed,
+}
 
 struct Search<'j, 'a> {
     judge: &'j Judge<'a>,
     step: usize,
     commit: &'a Commit,
     basis: &'a Basis,
-    start: Counts,
     goal: Counts,
     candidates: Vec<usize>,
-    found: Vec<Explanation>,
-    seen: BTreeSet<(Vec<usize>, Vec<Vec<u8>>)>,
+    ways: Ways,
+    /// Whether it leads to the goal from there.
+    leads: BTreeMap<(Vec<usize>, Vec<Vec<u8>>), bool>,
     tries: usize,
 }
 
@@ -58,7 +67,7 @@ pub(super) fn explain<'a>(
     step: usize,
     commit: &'a Commit,
     hypothesis: &Hypothesis,
-) -> Result<Vec<Explanation>, String> {
+) -> Result<Ways, String> {
     let basis = commit.basis.as_ref().expect("only what was decided is explained");
     let mut counts = Counts::new();
     let mut goal = Counts::new();
@@ -71,18 +80,17 @@ pub(super) fn explain<'a>(
         step,
         commit,
         basis,
-        start: counts.clone(),
         goal,
         candidates: candidates(judge, step, commit, hypothesis),
-        found: Vec::new(),
-        seen: BTreeSet::new(),
+        ways: Ways::default(),
+        leads: BTreeMap::new(),
         tries: 0,
     };
     search.from(&counts, &mut Vec::new());
-    if search.tries > MOST_TRIES && search.found.is_empty() {
+    if search.tries > MOST_TRIES && search.ways.explanations.is_empty() {
         return Err("there are too many ways to explain what was committed".into());
     }
-    Ok(search.found)
+    Ok(search.ways)
 }
 
 /// Requests that may have been part of it: first those whose answers say so.
@@ -152,18 +160,28 @@ fn is_within(state: Option<&State>, goal: Option<&State>) -> bool {
 }
 
 impl Search<'_, '_> {
-    fn from(&mut self, counts: &Counts, path: &mut Explanation) {
+    /// Whether it leads to the goal from here.
+    fn from(&mut self, counts: &Counts, path: &mut Explanation) -> bool {
         self.tries += 1;
-        if self.tries > MOST_TRIES || self.found.len() >= MOST_FOUND {
-            return;
+        if self.tries > MOST_TRIES || self.ways.explanations.len() >= MOST_FOUND {
+            return false;
         }
-        if !self.seen.insert(fingerprint(counts, path)) {
-            return;
+        let here = fingerprint(counts, path);
+        if let Some(leads) = self.leads.get(&here) {
+            return *leads;
         }
-        if self.is_complete(counts, path) {
-            self.found.push(self.in_order(path));
-            return;
+        let mut leads = self.is_complete(counts, path);
+        if leads {
+            self.ways.explanations.push(path.clone());
+        } else {
+            leads = self.on_from(counts, path);
         }
+        self.leads.insert(here, leads);
+        leads
+    }
+
+    fn on_from(&mut self, counts: &Counts, path: &mut Explanation) -> bool {
+        let mut leads = false;
         let mut tried: Vec<&What> = Vec::new();
         for number in self.candidates.clone() {
             if path.iter().any(|explained| explained.request == number) {
@@ -189,30 +207,21 @@ impl Search<'_, '_> {
                 continue;
             }
             let mut next = counts.clone();
-            if let Some((effect, left)) = self.apply(number, &mut next)
+            if let Some(effect) = self.apply(number, &mut next)
                 && self.may_lead_there(&next)
             {
-                path.push(Explained { request: number, step: self.step, effect, left });
-                self.from(&next, path);
+                path.push(Explained { request: number, step: self.step, effect });
+                if self.from(&next, path) {
+                    leads = true;
+                    self.ways.passed.extend(next.into_iter().filter_map(|(key, state)| {
+                        let state = state?;
+                        Some(((key, written(Some(&state))), state))
+                    }));
+                }
                 path.pop();
             }
         }
-    }
-
-    /// The same in order of arrival, if that explains it too: it is nearly always the order they
-    /// were decided in, and others in the batch saw what was between.
-    fn in_order(&self, path: &Explanation) -> Explanation {
-        let mut numbers: Vec<usize> = path.iter().map(|explained| explained.request).collect();
-        numbers.sort_unstable();
-        let mut counts = self.start.clone();
-        let mut ordered = Explanation::new();
-        for request in numbers {
-            let Some((effect, left)) = self.apply(request, &mut counts) else {
-                return path.clone();
-            };
-            ordered.push(Explained { request, step: self.step, effect, left });
-        }
-        if counts == self.goal { ordered } else { path.clone() }
+        leads
     }
 
     fn may_lead_there(&self, counts: &Counts) -> bool {
@@ -233,7 +242,7 @@ impl Search<'_, '_> {
     }
 
     /// Does one request to the counts. `None`: it cannot have been part of this.
-    fn apply(&self, number: usize, counts: &mut Counts) -> Option<(Effect, Vec<(Key, State)>)> {
+    fn apply(&self, number: usize, counts: &mut Counts) -> Option<Effect> {
         match self.judge.played.history.requests[number].what {
             What::Check { policy, user, cost, once } => {
                 self.is_recorded(number, once)?;
@@ -258,7 +267,7 @@ impl Search<'_, '_> {
         (policy, user): (usize, usize),
         units: u32,
         counts: &mut Counts,
-    ) -> Option<(Effect, Vec<(Key, State)>)> {
+    ) -> Option<Effect> {
         let keys = &self.judge.played.keys[&(policy, user)];
         if !keys.iter().all(|key| self.goal.contains_key(key)) {
             return None;
@@ -287,7 +296,7 @@ impl Search<'_, '_> {
             .collect();
         self.is_as_answered(number, &decision, &spends)?;
         let at = decision.decided_at.as_micros();
-        Some((Effect::Spent { at, maxima }, left(keys.iter(), counts)))
+        Some(Effect::Spent { at, maxima })
     }
 
     /// Nobody who was answered was answered otherwise.
@@ -303,12 +312,7 @@ impl Search<'_, '_> {
         same.then_some(())
     }
 
-    fn give_back(
-        &self,
-        receipt: &Receipt,
-        of: usize,
-        counts: &mut Counts,
-    ) -> Option<(Effect, Vec<(Key, State)>)> {
+    fn give_back(&self, receipt: &Receipt, of: usize, counts: &mut Counts) -> Option<Effect> {
         let now = instant(self.basis.now.max(self.basis.swept_at));
         if !self.commit.refunds.contains(&spend_id(receipt)) || now >= receipt.expires_at() {
             return None;
@@ -319,26 +323,22 @@ impl Search<'_, '_> {
                 given |= refund(state, spend, receipt.cost, now) == Refund::Done;
             }
         }
-        let keys = receipt.spends.iter().map(|(key, _)| key);
-        given.then(|| (Effect::GaveBack(of), left(keys, counts)))
+        given.then_some(Effect::GaveBack(of))
     }
-}
-
-fn left<'k>(keys: impl Iterator<Item = &'k Key>, counts: &Counts) -> Vec<(Key, State)> {
-    keys.filter_map(|key| Some((key.clone(), counts.get(key)?.clone()?))).collect()
 }
 
 fn fingerprint(counts: &Counts, path: &Explanation) -> (Vec<usize>, Vec<Vec<u8>>) {
     let mut requests: Vec<usize> = path.iter().map(|explained| explained.request).collect();
     requests.sort_unstable();
-    let states = counts.values().map(|state| {
-        let mut bytes = Vec::new();
-        if let Some(state) = state {
-            Writer(&mut bytes).state(state);
-        }
-        bytes
-    });
-    (requests, states.collect())
+    (requests, counts.values().map(|state| written(state.as_ref())).collect())
+}
+
+fn written(state: Option<&State>) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    if let Some(state) = state {
+        Writer(&mut bytes).state(state);
+    }
+    bytes
 }
 
 struct Touched<'s> {

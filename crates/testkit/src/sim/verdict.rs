@@ -124,9 +124,11 @@ impl<'a> Judge<'a> {
     }
 
     fn explained(&mut self, step: usize, commit: &'a Commit) -> Result<(), String> {
-        let mut next = Vec::new();
+        let (mut next, mut passed) = (Vec::new(), BTreeMap::new());
         for hypothesis in &self.hypotheses {
-            for found in explain(self, step, commit, hypothesis)? {
+            let ways = explain(self, step, commit, hypothesis)?;
+            passed.extend(ways.passed);
+            for found in ways.explanations {
                 let mut hypothesis = hypothesis.clone();
                 hypothesis.used.extend(found.iter().map(|explained| explained.request));
                 hypothesis.trail.extend(found);
@@ -140,14 +142,9 @@ impl<'a> Judge<'a> {
         let mut seen = BTreeSet::new();
         next.retain(|hypothesis: &Hypothesis| seen.insert(hypothesis.used.clone()));
         next.truncate(MOST_HYPOTHESES);
-        for explained in next.iter().flat_map(|hypothesis| &hypothesis.trail) {
-            if explained.step == step {
-                for (key, state) in &explained.left {
-                    if let Some((key, _)) = self.played.key(key) {
-                        let versions = self.versions.entry(key).or_default();
-                        versions.push((step, Some(state.clone())));
-                    }
-                }
+        for ((key, _), state) in passed {
+            if let Some(key) = self.played.key(&key) {
+                self.versions.entry(key).or_default().push((step, Some(state)));
             }
         }
         self.hypotheses = next;
@@ -313,11 +310,9 @@ impl<'a> Judge<'a> {
 }
 
 impl Played {
-    /// The key itself, and whose it is.
-    fn key(&self, key: &Key) -> Option<(&Key, (usize, usize))> {
-        let mut all =
-            self.keys.iter().flat_map(|(whose, keys)| keys.iter().map(|key| (key, *whose)));
-        all.find(|(own, _)| *own == key)
+    /// The same key, for as long as the game is kept.
+    fn key(&self, key: &Key) -> Option<&Key> {
+        self.keys.values().flatten().find(|own| *own == key)
     }
 }
 
