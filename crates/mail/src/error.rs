@@ -101,7 +101,9 @@ impl fmt::Display for MailError {
 impl fmt::Display for SendError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::UnknownKey => f.write_str("this API key is not known; make one with `mail keys`"),
+            Self::UnknownKey => {
+                f.write_str("this API key is not known; make one with `tollgate mail keys create`")
+            }
             Self::DisabledKey => f.write_str("this API key is switched off"),
             Self::Invalid(invalid) => invalid.fmt(f),
             Self::TooLarge { bytes, max_bytes } => {

@@ -44,13 +44,13 @@ pub(crate) enum Command {
     Serve(ServeArgs),
     /// Ask whether something may happen now; if so, it is counted
     Check(check::CheckArgs),
-    /// Ask how it stands, counting nothing
+    /// Show where the limits stand, without spending
     Peek(check::CheckArgs),
     /// Give back what a check spent
     Refund(check::RefundArgs),
     /// Ask for an event's slot; list, cancel, verify, import and draw slots
     Slot(slot::SlotArgs),
-    /// List, show, apply and delete policies
+    /// List, show, apply and delete policies, and show their history
     #[command(subcommand)]
     Policy(policy::PolicyCommand),
     /// Watch who is refused most
@@ -58,7 +58,7 @@ pub(crate) enum Command {
     /// Run the mail relay: tenants, accounts, keys, messages, queue; send files
     #[command(subcommand)]
     Mail(mail::MailCommand),
-    /// Make access tokens
+    /// Make, list and revoke access tokens
     #[command(subcommand)]
     Token(token::TokenCommand),
     /// Bring a store's schema up to date (also done by `serve`)
@@ -67,7 +67,7 @@ pub(crate) enum Command {
         #[arg(long, value_name = "URL", default_value = "sqlite:tollgate.db")]
         store: String,
     },
-    /// Print the SQL doors: functions for a PostgreSQL that no server stands before
+    /// Print the SQL doors: functions that limit inside PostgreSQL, with no server
     Sql,
     /// Print a completion script for a shell
     Completions { shell: clap_complete::Shell },
@@ -124,7 +124,8 @@ fn man(dir: Option<&Path>) -> Result<Done, Failure> {
 }
 
 fn migrate(store: &str) -> Result<Done, Failure> {
-    token::with_store(store, async |gate| {
+    let if_in_use = "stop it first; a server also brings its store up to date when it starts";
+    token::with_store(store, if_in_use, async |gate| {
         // The mail relay's tables stand beside the store's.
         match Mail::open(gate.clone(), store, MailSettings::default()).await {
             Ok(mail) => mail.close(),

@@ -132,7 +132,11 @@ impl Config {
         let policies = policies_from_toml(std::mem::take(&mut config.policy));
         let policies = policies.map_err(|invalid| {
             let faults: Vec<_> = invalid.faults.iter().map(ToString::to_string).collect();
-            BadConfig(format!("{} faults in policies:\n  {}", faults.len(), faults.join("\n  ")))
+            let count = match faults.len() {
+                1 => "1 fault".to_owned(),
+                count => format!("{count} faults"),
+            };
+            BadConfig(format!("{count} in policies:\n  {}", faults.join("\n  ")))
         })?;
         Ok((config, policies))
     }

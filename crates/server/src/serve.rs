@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use tokio::net::TcpListener;
 use tokio::signal::unix::{Signal, SignalKind, signal};
-use tollgate::{Compiled, Error, FilePolicy, Policy, Tollgate};
+use tollgate::{Compiled, Error, FilePolicy, Policy, StoreErrorKind, Tollgate};
 use tollgate_mail::Mail;
 
 use crate::alerts::Watching;
@@ -27,10 +27,11 @@ use crate::tls::{Tls, TlsFiles};
 /// Arguments of `serve`; they go before the file.
 #[derive(Debug, clap::Args)]
 pub(crate) struct ServeArgs {
-    /// Where counts are kept: sqlite:PATH, memory: or postgres://USER@HOST/DATABASE
+    /// Where counts are kept: sqlite:PATH (default: sqlite:tollgate.db), memory: or
+    /// postgres://USER@HOST/DATABASE
     #[arg(long, value_name = "URL")]
     store: Option<String>,
-    /// The address to listen on
+    /// The address to listen on (default: 127.0.0.1:8080)
     #[arg(long, value_name = "ADDR")]
     listen: Option<String>,
     /// A TOML file with settings and policies
@@ -44,6 +45,8 @@ pub(crate) struct ServeArgs {
     tls_key: Option<PathBuf>,
 }
 
+/// What to do if another process has the store's file open.
+const IF_IN_USE: &str = "stop that one, or start this one on another file with --store sqlite:PATH";
 const KEEP_UP_PAUSE: Duration = Duration::from_secs(1);
 
 /// The policy made at the first start, so that there is something to try.
@@ -89,7 +92,9 @@ async fn serve(
         None => stop_signals.watch_hangup()?,
     }
     let admin_token = admin_token()?;
-    let Some(gate) = stop_signals.unless_stopped(open(store)).await? else { return Ok(()) };
+    let Some(gate) = stop_signals.unless_stopped(open(store, IF_IN_USE)).await? else {
+        return Ok(());
+    };
     let is_new = gate.is_new();
     let shown = tollgate::shown_url(store);
     let address = resolve(listen).await?;
@@ -212,15 +217,21 @@ async fn bind(address: SocketAddr) -> Result<TcpListener, Failure> {
 }
 
 /// Opens a store, or says what to look at.
-pub(crate) async fn open(store: &str) -> Result<Tollgate, Failure> {
+pub(crate) async fn open(store: &str, if_in_use: &str) -> Result<Tollgate, Failure> {
     Tollgate::open(store).await.map_err(|error| {
-        let is_remote = matches!(error, Error::Store(_)) && store.starts_with("postgres");
+        let kind = match &error {
+            Error::Store(error) => Some(error.kind()),
+            _ => None,
+        };
         let failure = Failure::from(error);
-        if !is_remote {
-            return failure;
+        match (kind, store.starts_with("postgres")) {
+            (Some(_), true) => {
+                let shown = tollgate::shown_url(store);
+                failure.context(format!("check that it runs, and that --store {shown} is right"))
+            }
+            (Some(StoreErrorKind::Contended), false) => failure.context(if_in_use),
+            _ => failure,
         }
-        let shown = tollgate::shown_url(store);
-        failure.context(format!("check that it runs, and that --store {shown} is right"))
     })
 }
 
@@ -238,9 +249,20 @@ async fn put_in_force(gate: &Tollgate, policies: &[Policy]) -> Result<(), Error>
         gate.apply(&Policy::from_toml("default", DEFAULT_POLICY)?, "first start").await?;
     }
     for policy in policies {
-        if let FilePolicy::Applied(applied) = gate.apply_from_file(policy).await? {
-            let (name, version) = (policy.name(), applied.policy.version());
-            say!("policy {name} is now version {version}");
+        let name = policy.name();
+        match gate.apply_from_file(policy).await? {
+            FilePolicy::Applied(applied) => {
+                say!("policy {name} is now version {}", applied.policy.version());
+            }
+            FilePolicy::Unchanged => {
+                let in_force = gate.policy(name);
+                if !in_force.is_ok_and(|now| now.policy().document() == policy.document()) {
+                    say!(
+                        "policy {name} is not in force as the file has it: it was changed or deleted \
+                         since; `tollgate policy apply FILE` brings it back"
+                    );
+                }
+            }
         }
     }
     Ok(())

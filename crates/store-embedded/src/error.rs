@@ -8,13 +8,9 @@ use tollgate_core::store::{StoreError, StoreErrorKind};
 pub(crate) fn unusable(path: &Path, error: rusqlite::Error) -> StoreError {
     let shown = path.display();
     let (kind, message) = match error.sqlite_error_code() {
-        Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => (
-            StoreErrorKind::Contended,
-            format!(
-                "{shown} is in use by another process: stop that one, or start this one on \
-                 another file with --store sqlite:PATH"
-            ),
-        ),
+        Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => {
+            (StoreErrorKind::Contended, format!("{shown} is in use by another process"))
+        }
         Some(ErrorCode::NotADatabase | ErrorCode::DatabaseCorrupt) => (
             StoreErrorKind::Corrupt,
             format!(

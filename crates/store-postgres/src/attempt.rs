@@ -2,8 +2,8 @@
 
 use std::future::Future;
 
+use tokio_postgres::Row;
 use tokio_postgres::error::SqlState;
-use tokio_postgres::{Client, Row};
 use tollgate_core::Outcome;
 use tollgate_core::store::{Checked, Key, Once, Record, SpendId, StoreError};
 
@@ -12,7 +12,7 @@ use crate::batch::{Batch, Reading};
 use crate::error::{caught, failed, timed_out};
 use crate::job::{Answer, Back, Request};
 use crate::known::Known;
-use crate::session::Guess;
+use crate::session::{Guess, Session};
 use crate::shield::Sighting;
 
 /// A row can be swept between being made and being locked, which is rare: twice is a fault.
@@ -34,7 +34,7 @@ pub(crate) type Answers = Vec<Result<Answer, StoreError>>;
 
 /// One try of a batch.
 pub(crate) struct Attempt<'a> {
-    pub(crate) client: &'a Client,
+    pub(crate) session: &'a Session,
     pub(crate) requests: &'a [Request],
     pub(crate) backs: &'a mut [Back],
     /// Skip what somebody else holds.
@@ -54,15 +54,15 @@ impl Inner {
         {
             return Ok((answers, Vec::new()));
         }
-        let Attempt { client, requests, backs, impatient } = attempt;
+        let Attempt { session, requests, backs, impatient } = attempt;
         for _ in 0..MAX_ATTEMPTS {
             let sent_micros = self.time.steady_micros();
             let mut batch = Batch::of(requests);
-            let locked = self.statements.lock(client, &batch, impatient);
+            let locked = self.statements.lock(session, &batch, impatient);
             let row = match self.in_time(locked).await {
                 Ok(Ok(row)) => row,
                 Ok(Err(error)) if is_contention(&error) => {
-                    self.roll_back(client).await?;
+                    self.roll_back(session).await?;
                     return Err(Failure::Locked);
                 }
                 Ok(Err(error)) => {
@@ -71,22 +71,22 @@ impl Inner {
                 Err(late) => return Err(Failure::Broken(late)),
             };
             let Some(reading) = self.take(&row, &mut batch, impatient) else {
-                self.roll_back(client).await?;
+                self.roll_back(session).await?;
                 continue;
             };
             let settled = caught(|| batch.settle(backs, reading, || self.next_spend_id()));
             let answers = match settled {
                 Ok(answers) => answers,
                 Err(error) => {
-                    self.roll_back(client).await?;
+                    self.roll_back(session).await?;
                     return Err(Failure::Undone(error));
                 }
             };
             let changes = batch.changes();
             if changes.is_empty() {
-                self.roll_back(client).await?;
+                self.roll_back(session).await?;
             } else {
-                let committed = self.statements.commit(client, &changes);
+                let committed = self.statements.commit(session, &changes);
                 self.in_time(committed).await.map_err(|late| self.in_doubt(late))?.map_err(
                     |error| self.in_doubt(failed("PostgreSQL did not confirm the commit", error)),
                 )?;
@@ -128,7 +128,7 @@ impl Inner {
         }
         let states: Vec<&[u8]> = changes.keys.iter().filter_map(|key| known.get(key)).collect();
         let guess = Guess { reading, behind_micros: self.time.tolerance_micros() };
-        let committed = self.statements.commit_known(attempt.client, &states, &changes, guess);
+        let committed = self.statements.commit_known(attempt.session, &states, &changes, guess);
         match self.in_time(committed).await {
             Ok(Ok(Some(database_micros))) => {
                 self.time.read(database_micros);
@@ -166,8 +166,8 @@ impl Inner {
         Failure::InDoubt(error)
     }
 
-    async fn roll_back(&self, client: &Client) -> Result<(), Failure> {
-        let rolled_back = self.in_time(self.statements.roll_back(client)).await;
+    async fn roll_back(&self, session: &Session) -> Result<(), Failure> {
+        let rolled_back = self.in_time(session.batch_execute("rollback")).await;
         rolled_back
             .map_err(Failure::Broken)?
             .map_err(|error| Failure::Broken(failed("PostgreSQL did not roll back", error)))

@@ -13,7 +13,6 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 use tokio::sync::{Semaphore, mpsc, oneshot};
-use tokio_postgres::Client;
 use tollgate_core::schedule::Schedule;
 use tollgate_core::store::{Checked, ScheduleAsk, SlotAnswer, StoreError, assign_all};
 
@@ -21,6 +20,7 @@ use crate::Inner;
 use crate::catalogue::WITHIN;
 use crate::error::{caught, closed, failed, timed_out};
 use crate::known::Trust;
+use crate::session::Session;
 
 pub(crate) use book::decode;
 
@@ -47,7 +47,7 @@ pub(crate) struct Clerks {
 struct Connections {
     /// As many as may be in use.
     free: Semaphore,
-    idle: Mutex<Vec<Client>>,
+    idle: Mutex<Vec<Session>>,
 }
 
 struct Clerk {
@@ -158,21 +158,21 @@ impl Clerk {
         let _permit = connections.free.acquire().await.map_err(|_| closed())?;
         for _ in 0..MAX_ATTEMPTS {
             let idle = connections.idle.lock().pop();
-            let client = match idle.filter(|client| !client.is_closed()) {
-                Some(client) => client,
-                None => self.inner.connector.connect(self.inner.settings.deadline).await?,
+            let session = match idle.filter(|session| !session.is_closed()) {
+                Some(session) => session,
+                None => self.inner.connect_session(self.inner.settings.deadline).await?,
             };
-            let result = self.assign_once(&client, ask).await;
+            let result = self.assign_once(&session, ask).await;
             match result {
                 Ok(answers) => {
-                    connections.idle.lock().push(client);
+                    connections.idle.lock().push(session);
                     return Ok(answers);
                 }
                 Err(Failure::Taken) => {
                     self.book = None;
-                    let rolled_back = client.batch_execute("rollback").await;
+                    let rolled_back = session.batch_execute("rollback").await;
                     rolled_back.map_err(|error| failed("PostgreSQL did not roll back", error))?;
-                    connections.idle.lock().push(client);
+                    connections.idle.lock().push(session);
                 }
                 Err(Failure::Store(error)) => return Err(error),
                 Err(Failure::Database(error)) => {
@@ -185,28 +185,28 @@ impl Clerk {
 
     async fn assign_once(
         &mut self,
-        client: &Client,
+        session: &Session,
         ask: &ScheduleAsk,
     ) -> Result<Answers, Failure> {
         let inner = self.inner.clone();
         if let Some(book) = &mut self.book
-            && let Some(answers) = inner.assign_known(client, ask, book).await?
+            && let Some(answers) = inner.assign_known(session, ask, book).await?
         {
             return Ok(Checked::Decided(answers));
         }
-        let mut found = inner.open_book(client, ask, self.book.as_ref()).await?;
+        let mut found = inner.open_book(session, ask, self.book.as_ref()).await?;
         if let Some(asked_by) = ask.epoch.filter(|epoch| *epoch != found.epoch) {
-            client.batch_execute("rollback").await?;
+            session.batch_execute("rollback").await?;
             return Ok(Checked::Stale(asked_by));
         }
         let book = self.book.take();
         let was_open = book.is_some();
-        let (mut book, recounted) = inner.bring_up_to_date(client, ask, book, &mut found).await?;
+        let (mut book, recounted) = inner.bring_up_to_date(session, ask, book, &mut found).await?;
         let assigned = caught(|| assign_all(ask, found.known, &mut book.schedule, found.now));
         let assigned = assigned.map_err(Failure::Store)?;
         book.revision = found.revision + 1;
         if assigned.slots.is_empty() && !recounted.is_new {
-            client.batch_execute("rollback").await?;
+            session.batch_execute("rollback").await?;
             if !was_open {
                 // Its row may have been made in vain.
                 return Ok(Checked::Decided(assigned.answers));
@@ -214,7 +214,7 @@ impl Clerk {
             // Reading left memory as the database is.
             book.revision = found.revision;
         } else {
-            inner.write_book(client, ask, &assigned, &book, &recounted).await?;
+            inner.write_book(session, ask, &assigned, &book, &recounted).await?;
         }
         self.book = Some(book);
         Ok(Checked::Decided(assigned.answers))

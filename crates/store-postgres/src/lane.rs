@@ -11,7 +11,6 @@ use hashbrown::HashMap;
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 use tokio::time::Instant as Stopwatch;
-use tokio_postgres::Client;
 use tollgate_core::store::{StoreError, StoreErrorKind};
 
 use crate::Inner;
@@ -19,6 +18,7 @@ use crate::attempt::{Attempt, Failure};
 use crate::error::contended;
 use crate::job::{Back, Job, Request};
 use crate::known::Known;
+use crate::session::Session;
 
 /// A key that was held, or a database that was locked, is tried again this much later.
 const REST: Duration = Duration::from_millis(100);
@@ -39,17 +39,17 @@ pub(crate) struct Lane {
 enum Connection {
     None,
     /// Being made for the first time: worth waiting for.
-    First(JoinHandle<Result<Client, StoreError>>),
-    Up(Client),
+    First(JoinHandle<Result<Session, StoreError>>),
+    Up(Session),
     /// Being made again in the background.
-    Down(JoinHandle<Client>),
+    Down(JoinHandle<Session>),
 }
 
 impl Lane {
     fn new(inner: Arc<Inner>) -> Self {
-        let (connector, within) = (inner.connector.clone(), inner.settings.deadline);
-        let connecting = tokio::spawn(async move { connector.connect(within).await });
-        let connection = Connection::First(connecting);
+        let own = inner.clone();
+        let connecting = async move { own.connect_session(own.settings.deadline).await };
+        let connection = Connection::First(tokio::spawn(connecting));
         let known = Known::default();
         Self { inner, connection, known, held: HashMap::default(), resting: None }
     }
@@ -110,11 +110,11 @@ impl Lane {
         // Lost with every failure: what is in the database then is not known.
         let mut known = std::mem::take(&mut self.known);
         loop {
-            let client = match self.client().await {
-                Ok(client) => client,
+            let session = match self.session().await {
+                Ok(session) => session,
                 Err(error) => return fail_backs(backs, &error),
             };
-            let batch = Attempt { client, requests: &requests, backs: &mut backs, impatient };
+            let batch = Attempt { session, requests: &requests, backs: &mut backs, impatient };
             match inner.run_batch(batch, &mut known).await {
                 Ok((answers, held)) => {
                     self.known = known;
@@ -163,10 +163,10 @@ impl Lane {
 
     /// The connection, made now if there is none. While it is being made in the background, an
     /// error at once.
-    async fn client(&mut self) -> Result<&Client, StoreError> {
+    async fn session(&mut self) -> Result<&Session, StoreError> {
         if let Connection::First(connecting) = &mut self.connection {
             self.connection = match connecting.await {
-                Ok(Ok(client)) => Connection::Up(client),
+                Ok(Ok(session)) => Connection::Up(session),
                 Ok(Err(_)) | Err(_) => Connection::None,
             };
         }
@@ -175,17 +175,17 @@ impl Lane {
                 return Err(down());
             }
             self.connection = match connecting.await {
-                Ok(client) => Connection::Up(client),
+                Ok(session) => Connection::Up(session),
                 Err(_) => Connection::None,
             };
         }
-        if matches!(&self.connection, Connection::Up(client) if client.is_closed()) {
+        if matches!(&self.connection, Connection::Up(session) if session.is_closed()) {
             self.connection = Connection::None;
         }
         if matches!(self.connection, Connection::None) {
             // A server that just restarted is worth waiting for, once.
-            match self.inner.connector.connect(self.inner.settings.lock_wait()).await {
-                Ok(client) => self.connection = Connection::Up(client),
+            match self.inner.connect_session(self.inner.settings.lock_wait()).await {
+                Ok(session) => self.connection = Connection::Up(session),
                 Err(error) => {
                     self.reconnect();
                     return Err(error);
@@ -193,30 +193,30 @@ impl Lane {
             }
         }
         match &self.connection {
-            Connection::Up(client) => Ok(client),
+            Connection::Up(session) => Ok(session),
             Connection::None | Connection::First(_) | Connection::Down(_) => Err(down()),
         }
     }
 
     /// Lets go of the connection; whether the server had closed it.
     fn disconnect(&mut self) -> bool {
-        let Connection::Up(client) = std::mem::replace(&mut self.connection, Connection::None)
+        let Connection::Up(session) = std::mem::replace(&mut self.connection, Connection::None)
         else {
             return false;
         };
-        if client.is_closed() {
+        if session.is_closed() {
             return true;
         }
-        self.inner.connector.cancel(client.cancel_token(), self.inner.settings.deadline);
+        self.inner.connector.cancel(session.cancel_token(), self.inner.settings.deadline);
         false
     }
 
     fn reconnect(&mut self) {
-        let (connector, within) = (self.inner.connector.clone(), self.inner.settings.deadline);
+        let inner = self.inner.clone();
         self.connection = Connection::Down(tokio::spawn(async move {
             loop {
-                match connector.connect(within).await {
-                    Ok(client) => return client,
+                match inner.connect_session(inner.settings.deadline).await {
+                    Ok(session) => return session,
                     Err(error) => tracing::debug!(%error, "PostgreSQL is still out of reach"),
                 }
                 tokio::time::sleep(RECONNECT_PAUSE).await;

@@ -3,8 +3,8 @@
 //! Checks that arrive while a batch is in flight form the next one. A batch locks its keys in
 //! sorted order, reads the database's clock and the epoch of the catalogue behind the locks,
 //! decides in memory with the core, writes once and commits once. One whose states are all
-//! remembered is decided first, and written by a statement that locks and compares them. Deliberately absent: anything
-//! that a session must remember between transactions, so that PgBouncer can stand in between.
+//! remembered is decided first, and written by a statement that locks and compares them. Nothing that is right or wrong
+//! depends on what a session remembers between transactions, so that PgBouncer can stand in between.
 
 mod attempt;
 mod batch;
@@ -19,6 +19,7 @@ mod lane;
 mod migrate;
 mod neighbour;
 mod once;
+mod pooler;
 mod refusals;
 mod session;
 mod settings;
@@ -57,7 +58,7 @@ use engine::Engine;
 use error::{closed, timed_out};
 use job::{Answer, Back, Job, Render, Request, Work};
 use lane::Lane;
-use session::Statements;
+use session::{Session, Statements};
 use shield::Shield;
 use time::Time;
 
@@ -239,6 +240,11 @@ impl Drop for Postgres {
 impl Inner {
     fn still_open(&self) -> Result<(), StoreError> {
         if self.closed.load(Relaxed) { Err(closed()) } else { Ok(()) }
+    }
+
+    /// A connection for decisions.
+    async fn connect_session(&self, within: Duration) -> Result<Session, StoreError> {
+        self.statements.connect(&self.connector, within).await
     }
 
     fn next_spend_id(&self) -> SpendId {

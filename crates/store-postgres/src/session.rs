@@ -1,22 +1,61 @@
 //! The two round trips of a batch: begin and lock, then write and commit. Or the one of a batch
 //! that was decided on remembered states.
+//!
+//! The four statements that all decisions are made of are prepared by each connection, which saves
+//! the server from reading and planning them again each time. Not where a pooler stands in between:
+//! there the next transaction may be in another session, which knows nothing of them.
 
+use std::ops::Deref;
 use std::time::Duration;
 
 use tokio_postgres::types::{ToSql, Type};
-use tokio_postgres::{Client, Row};
+use tokio_postgres::{Client, Row, Statement};
+use tollgate_core::store::StoreError;
 
 use crate::batch::{Batch, Changes, Reading};
+use crate::connect::Connector;
+use crate::error::timed_out;
+use crate::pooler;
 use crate::settings::Settings;
+
+/// What is asked again and again.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Call {
+    LockBatch,
+    WriteBatch,
+    WriteKnown,
+    GiveSlots,
+}
+
+/// Their texts, in the same order.
+const CALLS: [&str; 4] = [
+    include_str!("../queries/lock_batch.sql"),
+    include_str!("../queries/write_batch.sql"),
+    include_str!("../queries/write_known.sql"),
+    include_str!("../queries/give_slots.sql"),
+];
 
 /// Statements with their schema written in.
 #[derive(Debug)]
 pub(crate) struct Statements {
     lock_wait: String,
     idle: String,
-    lock_batch: String,
-    write_batch: String,
-    write_known: String,
+    calls: [String; 4],
+    prepare: bool,
+}
+
+/// A connection, and what it has prepared.
+pub(crate) struct Session {
+    client: Client,
+    prepared: Option<[Statement; 4]>,
+}
+
+impl Deref for Session {
+    type Target = Client;
+
+    fn deref(&self) -> &Client {
+        &self.client
+    }
 }
 
 /// What a batch was decided by, before the database was asked.
@@ -34,16 +73,60 @@ impl Statements {
         Self {
             lock_wait: settings.lock_wait().as_millis().to_string(),
             idle: abandoned.as_millis().to_string(),
-            lock_batch: settings.in_schema(include_str!("../queries/lock_batch.sql")),
-            write_batch: settings.in_schema(include_str!("../queries/write_batch.sql")),
-            write_known: settings.in_schema(include_str!("../queries/write_known.sql")),
+            calls: CALLS.map(|call| settings.in_schema(call)),
+            prepare: settings.prepare,
+        }
+    }
+
+    pub(crate) async fn connect(
+        &self,
+        connector: &Connector,
+        within: Duration,
+    ) -> Result<Session, StoreError> {
+        let connected = async {
+            let client = connector.connect(within).await?;
+            let prepared = if self.prepare && pooler::is_direct(&client).await {
+                // Whatever keeps them from being prepared will be said when they are asked.
+                self.prepare(&client).await.ok()
+            } else {
+                None
+            };
+            Ok(Session { client, prepared })
+        };
+        tokio::time::timeout(within, connected).await.unwrap_or_else(|_| Err(timed_out()))
+    }
+
+    async fn prepare(&self, client: &Client) -> Result<[Statement; 4], tokio_postgres::Error> {
+        let [lock_batch, write_batch, write_known, give_slots] = &self.calls;
+        let (lock_batch, write_batch, write_known, give_slots) = tokio::try_join!(
+            client.prepare(lock_batch),
+            client.prepare(write_batch),
+            client.prepare(write_known),
+            client.prepare(give_slots),
+        )?;
+        Ok([lock_batch, write_batch, write_known, give_slots])
+    }
+
+    /// Asks for one of them; each is answered by one row.
+    pub(crate) async fn call(
+        &self,
+        session: &Session,
+        call: Call,
+        parameters: &[(&(dyn ToSql + Sync), Type)],
+    ) -> Result<Row, tokio_postgres::Error> {
+        match &session.prepared {
+            Some(prepared) => {
+                let values: Vec<_> = parameters.iter().map(|(value, _)| *value).collect();
+                session.client.query_one(&prepared[call as usize], &values).await
+            }
+            None => session.client.query_typed_one(&self.calls[call as usize], parameters).await,
         }
     }
 
     /// Begins a transaction, takes the batch's locks, and reads what is behind them.
     pub(crate) async fn lock(
         &self,
-        client: &Client,
+        session: &Session,
         batch: &Batch<'_>,
         impatient: bool,
     ) -> Result<Row, tokio_postgres::Error> {
@@ -66,8 +149,8 @@ impl Statements {
         // Polled in this order, so sent in this order, without waiting in between.
         let (begun, locked) = tokio::join!(
             biased;
-            client.batch_execute("begin isolation level read committed"),
-            client.query_typed_one(&self.lock_batch, &parameters),
+            session.batch_execute("begin isolation level read committed"),
+            self.call(session, Call::LockBatch, &parameters),
         );
         begun.and(locked)
     }
@@ -75,7 +158,7 @@ impl Statements {
     /// Writes and commits. An error leaves open whether it happened.
     pub(crate) async fn commit(
         &self,
-        client: &Client,
+        session: &Session,
         changes: &Changes<'_>,
     ) -> Result<(), tokio_postgres::Error> {
         let records = changes.records;
@@ -103,8 +186,8 @@ impl Statements {
         // A commit behind a failed write rolls back, and the write's error is the one to report.
         let (written, committed) = tokio::join!(
             biased;
-            client.query_typed(&self.write_batch, &parameters),
-            client.batch_execute("commit"),
+            self.call(session, Call::WriteBatch, &parameters),
+            session.batch_execute("commit"),
         );
         written.and(committed)
     }
@@ -113,7 +196,7 @@ impl Statements {
     /// not what the database holds, and nothing was written.
     pub(crate) async fn commit_known(
         &self,
-        client: &Client,
+        session: &Session,
         known: &[&[u8]],
         changes: &Changes<'_>,
         guess: Guess,
@@ -128,11 +211,7 @@ impl Statements {
             (&now, Type::INT8),
             (&guess.behind_micros, Type::INT8),
         ];
-        let row = client.query_typed_one(&self.write_known, &parameters).await?;
+        let row = self.call(session, Call::WriteKnown, &parameters).await?;
         Ok(row.get(0))
-    }
-
-    pub(crate) async fn roll_back(&self, client: &Client) -> Result<(), tokio_postgres::Error> {
-        client.batch_execute("rollback").await
     }
 }

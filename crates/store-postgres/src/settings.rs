@@ -28,7 +28,13 @@ pub struct Settings {
     pub(crate) shield: bool,
     /// A key that counts nothing any more stays so long: one that comes back soon is written in place.
     pub(crate) keep_idle: Duration,
+    /// Whether connections prepare statements, if no pooler stands in between.
+    pub(crate) prepare: bool,
 }
+
+/// What a URL may say, for whoever said something else.
+const SETTINGS: &str = "settings are schema, lanes, batch, queue, deadline, shield, keep_idle, prepare, \
+                        sslmode=disable|prefer|require|verify-full, sslrootcert and libpq's own";
 
 /// Whether the server must prove who it is.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -62,27 +68,37 @@ impl Settings {
         };
         let mut client: tokio_postgres::Config = url.parse().map_err(|error| {
             // The parser's words name the parameter and never quote the URL.
-            bad(format!("the PostgreSQL URL cannot be read: {}", Cause(&error)))
+            bad(format!("the PostgreSQL URL cannot be read: {} ({SETTINGS})", Cause(&error)))
         })?;
-        let Ours { schema, lanes, batch, queue, deadline, shield, keep_idle, verify, authorities } =
-            ours;
         if client.get_application_name().is_none() {
             client.application_name("tollgate");
         }
         if client.get_connect_timeout().is_none() {
-            client.connect_timeout(deadline);
+            client.connect_timeout(ours.deadline);
         }
         client.keepalives_idle(Duration::from_secs(10));
-        let verify = if verify || authorities.is_some() {
+        let verify = if ours.verify || ours.authorities.is_some() {
             if client.get_ssl_mode() == SslMode::Disable {
                 return Err(bad("sslrootcert and sslmode=disable contradict each other"));
             }
             client.ssl_mode(SslMode::Require);
-            Verify::Yes { authorities }
+            Verify::Yes { authorities: ours.authorities }
         } else {
             Verify::No
         };
-        Ok(Self { client, verify, schema, lanes, batch, queue, deadline, shield, keep_idle })
+        let Ours { schema, lanes, batch, queue, deadline, shield, keep_idle, prepare, .. } = ours;
+        Ok(Self {
+            client,
+            verify,
+            schema,
+            lanes,
+            batch,
+            queue,
+            deadline,
+            shield,
+            keep_idle,
+            prepare,
+        })
     }
 
     /// A statement written for the schema `tollgate`, in the schema that is set.
@@ -111,6 +127,7 @@ struct Ours {
     deadline: Duration,
     shield: bool,
     keep_idle: Duration,
+    prepare: bool,
     verify: bool,
     authorities: Option<PathBuf>,
 }
@@ -126,6 +143,7 @@ impl Default for Ours {
             deadline: Duration::from_millis(500),
             shield: true,
             keep_idle: Duration::from_secs(60),
+            prepare: true,
             verify: false,
             authorities: None,
         }
@@ -143,13 +161,8 @@ impl Ours {
             "queue" => self.queue = count(name, value, 1 << 20)?,
             "deadline" => self.deadline = duration(name, value, 10, 60_000)?,
             "keep_idle" => self.keep_idle = duration(name, value, 0, 3_600_000)?,
-            "shield" => {
-                self.shield = match value {
-                    "on" => true,
-                    "off" => false,
-                    _ => return Err(bad("shield must be on or off")),
-                }
-            }
+            "shield" => self.shield = on(name, value)?,
+            "prepare" => self.prepare = on(name, value)?,
             "sslrootcert" => self.authorities = Some(PathBuf::from(value)),
             "sslmode" if matches!(value, "verify-full" | "verify-ca") => {
                 self.verify = true;
@@ -158,6 +171,14 @@ impl Ours {
             _ => return Ok(Some(None)),
         }
         Ok(None)
+    }
+}
+
+fn on(name: &str, value: &str) -> Result<bool, BadUrl> {
+    match value {
+        "on" => Ok(true),
+        "off" => Ok(false),
+        _ => Err(bad(format!("{name} must be on or off, not {value:?}"))),
     }
 }
 

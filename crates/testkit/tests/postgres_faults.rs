@@ -11,7 +11,7 @@ mod session;
 
 use std::time::{Duration, Instant as Stopwatch};
 
-use ground::{DEADLINE, Ground, ONE_LIMIT, SLACK, apply_all, open};
+use ground::{DEADLINE, Ground, ONE_LIMIT, SLACK, apply_all, open, open_with};
 use session::Session;
 use testkit::servers::{Moment, Postgres, Proxy};
 use tollgate::{Degraded, Error, IdempotencyKey, OnceAnswer, SlotAsk, StoreErrorKind, Tollgate};
@@ -191,7 +191,7 @@ async fn a_store_slower_than_the_deadline_is_answered_for() {
 }
 
 /// What is on the wire when a check commits: the first of a key in two round trips, the next, which
-/// remembers its state, in one.
+/// remembers its state, in one. Nothing is prepared: the proxy looks for the text.
 const COMMITS: [(&[u8], u64); 2] = [(b"commit\0", 0), (b"write_known", 1)];
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -199,7 +199,7 @@ async fn a_cut_in_mid_commit_counts_as_having_happened() {
     let postgres = Postgres::shared();
     for (commit, used) in COMMITS {
         let proxy = Proxy::start(postgres.port());
-        let ground = open(&proxy.through(&postgres.url())).await;
+        let ground = open_with(&proxy.through(&postgres.url()), "prepare=off").await;
         ground.apply("p", ONE_LIMIT).await;
         ground.check("p", if used == 0 { "bob" } else { "ada" }).await.unwrap();
         proxy.cut_at(commit, Moment::AtTheAnswer);
@@ -238,7 +238,7 @@ async fn a_cut_before_the_commit_arrives_counts_nothing() {
     let postgres = Postgres::shared();
     for (commit, used) in COMMITS {
         let proxy = Proxy::start(postgres.port());
-        let ground = open(&proxy.through(&postgres.url())).await;
+        let ground = open_with(&proxy.through(&postgres.url()), "prepare=off").await;
         ground.apply("p", ONE_LIMIT).await;
         ground.check("p", if used == 0 { "bob" } else { "ada" }).await.unwrap();
         proxy.cut_at(commit, Moment::BeforeTheServer);

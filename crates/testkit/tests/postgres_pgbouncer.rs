@@ -6,7 +6,7 @@
 
 use std::sync::OnceLock;
 
-use testkit::servers::{PgBouncer, Postgres};
+use testkit::servers::{PgBouncer, Postgres, Settings};
 use testkit::{ManualClock, random};
 use tollgate::Tollgate;
 
@@ -28,3 +28,37 @@ async fn pgbouncer() -> (Tollgate, ManualClock) {
 testkit::conformance!(pgbouncer);
 testkit::model!(pgbouncer, scripts = 150);
 testkit::concurrency!(pgbouncer);
+
+/// A session behind a pooler may know nothing of what was prepared, or another statement by its name.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn statements_are_prepared_only_where_nobody_stands_in_between() {
+    let postgres = Postgres::start_with(Settings { tls: true, ..Settings::default() });
+    let pooled = PgBouncer::start_with(&postgres, &[]);
+    postgres.psql("alter system set log_statement = 'all'");
+    postgres.psql("select pg_reload_conf()");
+    let (plain, encrypted) = ("sslmode=disable", "sslmode=require");
+    for (server, options, is_prepared) in [
+        (postgres.url(), plain, true),
+        (postgres.url(), encrypted, true),
+        (postgres.url(), "sslmode=disable&prepare=off", false),
+        (pooled.url(), plain, false),
+    ] {
+        let logged = postgres.log().len();
+        let schema = random::name("s").replace('-', "_");
+        let gate = Tollgate::open(&format!("{server}?schema={schema}&{options}")).await.unwrap();
+        let limits = r#"limits = [{ name = "all", max = 1000, per = "1h" }]"#;
+        let policy = tollgate::Policy::from_toml("p", limits).unwrap();
+        gate.apply(&policy, "test").await.unwrap();
+        for _ in 0..3 {
+            assert!(gate.check("p", &[], 1).await.unwrap().allowed());
+        }
+        let log = postgres.log();
+        let calls: Vec<&str> =
+            log[logged..].lines().filter(|line| line.contains(" execute ")).collect();
+        for what in ["Locks and reads everything", "Writes what was decided on remembered"] {
+            let mut calls = calls.iter().filter(|line| line.contains(what)).peekable();
+            assert!(calls.peek().is_some(), "{options}: {what:?} was not said");
+            assert!(calls.all(|line| line.contains("<unnamed>") != is_prepared), "{options}");
+        }
+    }
+}

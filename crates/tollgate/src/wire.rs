@@ -251,11 +251,21 @@ fn never_fits_sentence(answer: &Answer) -> String {
     )
 }
 
-/// Seconds up to two minutes, then minutes, rounded up.
+/// Seconds up to two minutes, minutes up to two hours, then the two largest units; rounded up.
 pub fn wait(secs: u64) -> String {
+    let count = |number: u64, unit: &str| match number {
+        1 => format!("1 {unit}"),
+        number => format!("{number} {unit}s"),
+    };
+    let both = |number: u64, unit: &str, part: u64, of: &str| match part {
+        0 => count(number, unit),
+        part => format!("{} {}", count(number, unit), count(part, of)),
+    };
+    let (minutes, hours) = (secs.div_ceil(60), secs.div_ceil(3600));
     match secs {
-        1 => "1 second".into(),
-        2..120 => format!("{secs} seconds"),
-        _ => format!("{} minutes", secs.div_ceil(60)),
+        0..120 => count(secs, "second"),
+        120..7200 => count(minutes, "minute"),
+        7200..172_800 => both(minutes / 60, "hour", minutes % 60, "minute"),
+        _ => both(hours / 24, "day", hours % 24, "hour"),
     }
 }

@@ -30,7 +30,7 @@ pub(crate) struct Remote {
         default_value = DEFAULT_SERVER
     )]
     server: String,
-    /// The token to show it
+    /// Access token for the server
     #[arg(long, value_name = "TOKEN", env = "TOLLGATE_TOKEN", hide_env_values = true)]
     token: Option<String>,
     /// Trust only the authorities in this PEM file when the server speaks https (default: Mozilla's)

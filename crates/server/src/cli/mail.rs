@@ -31,7 +31,7 @@ pub(crate) enum MailCommand {
     Keys(keys::KeyCommand),
     /// Queue messages from .eml files; may be repeated, as each is queued once
     Send(send::SendArgs),
-    /// Hold, release, hurry, delete what is queued; how it stands
+    /// Suspend, activate, hurry or delete queued mail; show how much there is
     #[command(subcommand)]
     Queue(queue::QueueCommand),
 }

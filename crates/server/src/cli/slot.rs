@@ -63,7 +63,7 @@ pub(crate) struct ListArgs {
     /// How many to list, 1 to 1000 (default: 100)
     #[arg(long, value_name = "N")]
     limit: Option<u32>,
-    /// Where the page before ended
+    /// Go on from here: the cursor that the page before printed
     #[arg(long)]
     cursor: Option<String>,
     #[command(flatten)]

@@ -106,7 +106,8 @@ fn create_token(
 }
 
 fn create_in_store(store: &str, name: &str, scope: Scope) -> Result<String, Failure> {
-    with_store(store, async |gate| create(gate, name, scope).await)
+    let if_in_use = "if that is a server, leave out --store and ask it with --server URL";
+    with_store(store, if_in_use, async |gate| create(gate, name, scope).await)
 }
 
 async fn create(gate: &Tollgate, name: &str, scope: Scope) -> Result<String, Failure> {
@@ -122,6 +123,7 @@ async fn create(gate: &Tollgate, name: &str, scope: Scope) -> Result<String, Fai
 /// Opens a store for one command, and closes it.
 pub(crate) fn with_store<T>(
     store: &str,
+    if_in_use: &str,
     work: impl AsyncFnOnce(&Tollgate) -> Result<T, Failure>,
 ) -> Result<T, Failure> {
     let runtime = tokio::runtime::Builder::new_current_thread()
@@ -129,7 +131,7 @@ pub(crate) fn with_store<T>(
         .build()
         .map_err(|error| Failure::unreachable(format!("the runtime did not start: {error}")))?;
     runtime.block_on(async {
-        let gate = open(store).await?;
+        let gate = open(store, if_in_use).await?;
         let done = work(&gate).await;
         gate.close();
         done

@@ -174,7 +174,8 @@ fn told(
             };
             let detail = format!(
                 "config {policy:?} has no free place between the requested time and its \
-                 horizon{closed}; raise maxPerWindow or the horizon, or ask for a later time"
+                 horizon{closed}; raise maxPerWindow or the horizon, {}or ask for a later time",
+                if has_calendar { "choose shorter windows, " } else { "" }
             );
             let kind = "urn:tollgate:horizon-full";
             let problem = Problem::new(StatusCode::SERVICE_UNAVAILABLE, kind, detail);

@@ -76,9 +76,9 @@ pub(crate) async fn delete(
     let gate = app.gate.clone();
     match app.finish(async move { gate.revoke_token(&id).await }).await? {
         Revoked::Done => Ok(Json(schema::Deleted { deleted: true })),
-        Revoked::Unknown => {
-            Err(Problem::not_found("there is no token of this id; GET /admin/tokens lists them"))
-        }
+        Revoked::Unknown => Err(Problem::not_found(
+            "there is no token of this id; `tollgate token list` or GET /admin/tokens shows them",
+        )),
         Revoked::LastAdmin => Err(Problem::new(
             StatusCode::CONFLICT,
             "urn:tollgate:last-admin-token",

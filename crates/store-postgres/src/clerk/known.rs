@@ -5,7 +5,6 @@
 
 use std::collections::HashMap;
 
-use tokio_postgres::Client;
 use tokio_postgres::types::{ToSql, Type};
 use tollgate_core::schedule::WindowState;
 use tollgate_core::store::{
@@ -17,6 +16,7 @@ use super::{Book, Failure};
 use crate::Inner;
 use crate::attempt::is_contention;
 use crate::error::caught;
+use crate::session::{Call, Session};
 
 /// What `give_slots` says when an event has a slot already.
 const REPEATED: &str = "TG409";
@@ -26,7 +26,7 @@ impl Inner {
     /// happened, and the group has to go the long way.
     pub(super) async fn assign_known(
         &self,
-        client: &Client,
+        session: &Session,
         ask: &ScheduleAsk,
         book: &mut Book,
     ) -> Result<Option<Vec<SlotAnswer>>, Failure> {
@@ -44,7 +44,7 @@ impl Inner {
         // What is refused may be an event that has its slot already: only the database knows.
         let is_given = |answer: &SlotAnswer| matches!(answer, SlotAnswer::Given(_));
         let kept = if !assigned.slots.is_empty() && assigned.answers.iter().all(is_given) {
-            self.give_slots(client, ask, &assigned, book).await?
+            self.give_slots(session, ask, &assigned, book).await?
         } else {
             None
         };
@@ -67,7 +67,7 @@ impl Inner {
 
     async fn give_slots(
         &self,
-        client: &Client,
+        session: &Session,
         ask: &ScheduleAsk,
         assigned: &Assigned,
         book: &Book,
@@ -99,9 +99,8 @@ impl Inner {
             (&numbers, Type::INT8_ARRAY),
             (&states, Type::BYTEA_ARRAY),
         ];
-        let kept = self.query(client, include_str!("../../queries/give_slots.sql"), &parameters);
-        match kept.await {
-            Ok(rows) => Ok(rows.first().and_then(|row| row.get(0))),
+        match self.statements.call(session, Call::GiveSlots, &parameters).await {
+            Ok(row) => Ok(row.get(0)),
             Err(error) if error.code().is_some_and(|code| code.code() == REPEATED) => Ok(None),
             Err(error) if is_contention(&error) => Ok(None),
             Err(error) => Err(Failure::Database(error)),

@@ -60,6 +60,9 @@ impl Session {
             self.write_known(parameters).await
         } else if has(".sweep_step(") {
             self.sweep_step(parameters).await
+        } else if has("pg_backend_pid()") {
+            // It speaks as a pooler does, so nothing is prepared: the same statements, unnamed.
+            Ok(Rows::one(vec![("pg_backend_pid", Value::Int(0))]))
         } else if has("pg_try_advisory_xact_lock") {
             let lock = Lock::Named("sweep".into());
             let database = self.database.clone();

@@ -19,8 +19,12 @@ pub(crate) struct Ground {
 
 /// Opens a store in a schema of its own.
 pub(crate) async fn open(url: &str) -> Ground {
+    open_with(url, "prepare=on").await
+}
+
+pub(crate) async fn open_with(url: &str, option: &str) -> Ground {
     let schema = random::name("s").replace('-', "_");
-    let url = format!("{url}?deadline={}s&schema={schema}", DEADLINE.as_secs());
+    let url = format!("{url}?{option}&deadline={}s&schema={schema}", DEADLINE.as_secs());
     Ground { gate: Tollgate::open(&url).await.unwrap(), url }
 }
 

@@ -76,7 +76,7 @@ pub(crate) struct AddArgs {
     /// Who mail sent with an API key is from (default: the user)
     #[arg(long, value_name = "ADDRESS")]
     from: Option<String>,
-    /// How the connection is made secret (default: starttls, implicit on port 465)
+    /// How the connection is encrypted (default: starttls, implicit on port 465)
     #[arg(long, value_enum)]
     tls: Option<Tls>,
     /// A PEM file of an authority to trust for this server

@@ -34,7 +34,7 @@ pub(crate) enum TenantCommand {
 #[derive(Debug, clap::Args)]
 pub(crate) struct AddArgs {
     id: String,
-    /// How people call it (default: its id)
+    /// Its name for people (default: its id)
     #[arg(long)]
     name: Option<String>,
     /// Where delivery reports are POSTed to
@@ -74,7 +74,7 @@ pub(super) fn run(command: &TenantCommand) -> Result<Done, Failure> {
                 say!("{answer}");
             } else {
                 say!("{}", text(&answer["token"]));
-                note!("this is shown once; the one before is no longer valid");
+                note!("this is shown once; any token before it is no longer valid");
             }
             crate::say::seen("the token")?;
             Ok(Done::Ok)

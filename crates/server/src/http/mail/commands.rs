@@ -196,7 +196,10 @@ pub(crate) async fn delete_messages(
     let tenant_id = reach.one_tenant(tenant_id)?;
     // Everything a tenant has is too much to lose by a field that was forgotten.
     if batch_code.is_none() && account_id.is_none() && ids.is_none() {
-        return Err(Problem::bad_field("ids", "say which: ids, batch_code or account_id"));
+        return Err(Problem::bad_field(
+            "ids",
+            "say which: ids, batch_code or account_id (in commands: ids, --batch or --account)",
+        ));
     }
     let selection = Selection { tenant_id, batch_code, account_id, ids };
     let mail = app.mail.clone();

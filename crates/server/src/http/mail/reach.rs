@@ -36,8 +36,12 @@ impl Reach {
 
     /// The same where one tenant must be named.
     pub(super) fn one_tenant(&self, given: Option<String>) -> Result<String, Problem> {
-        self.tenant(given)?
-            .ok_or_else(|| Problem::bad_field("tenant_id", "tenant_id is required: whose mail?"))
+        self.tenant(given)?.ok_or_else(|| {
+            Problem::bad_field(
+                "tenant_id",
+                "tenant_id is required: whose mail? (in commands: --tenant ID, or TOLLGATE_TENANT)",
+            )
+        })
     }
 
     /// For what only an admin may do.
