@@ -202,6 +202,22 @@ fn not_an_object(bytes: &[u8]) -> Problem {
     }
 }
 
+/// serde stops at the first unknown field. Names all of an object's, if there are more.
+fn all_unknown(bytes: &[u8], message: &str) -> Option<String> {
+    let (first, expected) = message.strip_prefix("unknown field `")?.split_once("`, ")?;
+    let known: Vec<&str> = expected.split('`').skip(1).step_by(2).collect();
+    let object: serde_json::Map<String, serde_json::Value> = serde_json::from_slice(bytes).ok()?;
+    let unknown: Vec<String> = object
+        .keys()
+        .filter(|name| !known.contains(&name.as_str()))
+        .map(|name| format!("`{name}`"))
+        .collect();
+    // Else it is of an object further in.
+    let is_of_this = object.contains_key(first);
+    (unknown.len() > 1 && is_of_this)
+        .then(|| format!("unknown fields {}, {expected}", unknown.join(", ")))
+}
+
 fn explain<'a, T: Deserialize<'a>>(bytes: &'a [u8], error: &serde_json::Error) -> Problem {
     if !error.is_data() {
         return Problem::bad_request(format!("the body is not JSON: {error}"));
@@ -228,7 +244,9 @@ fn explain<'a, T: Deserialize<'a>>(bytes: &'a [u8], error: &serde_json::Error) -
             (None, None) => place,
         };
     let message = message.split_once(" at line ").map_or(message.as_str(), |(before, _)| before);
+    let message = all_unknown(bytes, message).unwrap_or_else(|| message.to_owned());
     let message = message
+        .replace("expected struct SlotRequest", "expected an object")
         .replace("expected u32", "expected a whole number from 1 to 4294967295")
         .replace("expected u64", "expected a whole number, 0 or more")
         .replace("expected u16", "expected a whole number from 0 to 65535");

@@ -28,10 +28,11 @@ use axum::routing::get;
 use axum::{Router, middleware};
 use tollgate::Error;
 use utoipa::OpenApi as _;
+use utoipa::openapi::path::Operation;
 use utoipa::openapi::security::{
     ApiKey, ApiKeyValue, HttpAuthScheme, HttpBuilder, SecurityRequirement, SecurityScheme,
 };
-use utoipa::openapi::{ComponentsBuilder, InfoBuilder, OpenApi, OpenApiBuilder, PathItem};
+use utoipa::openapi::{ComponentsBuilder, InfoBuilder, OpenApi, OpenApiBuilder, PathItem, RefOr};
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
@@ -89,6 +90,7 @@ pub(crate) fn router(app: Arc<App>) -> Router {
     api.merge(gate::Described::openapi());
     say_who_needs_a_token(&mut api);
     mail::say_who_needs_no_body(&mut api);
+    complete(&mut api);
     // Written once: it is large, and anybody may ask for it.
     let api = serde_json::to_vec(&api).expect("a description is plain data");
     let api = Bytes::from(api);
@@ -166,9 +168,7 @@ fn say_who_needs_a_token(api: &mut OpenApi) {
     let token_only = vec![either[0].clone()];
     let key = vec![SecurityRequirement::new("api_key", nothing)];
     for (path, item) in &mut api.paths.paths {
-        let PathItem { get, put, post, patch, delete, head, options, trace, .. } = item;
-        let methods = [get, put, post, patch, delete, head, options, trace];
-        for operation in methods.into_iter().flatten() {
+        for (_, operation) in operations(item) {
             let is_of = |tag: &str| operation.tags.iter().flatten().any(|known| known == tag);
             operation.security = match path.as_str() {
                 // There an Authorization header is the end user's.
@@ -179,6 +179,34 @@ fn say_who_needs_a_token(api: &mut OpenApi) {
             };
         }
     }
+}
+
+/// What the standard asks for and the handlers do not say: an id for each operation, and a word on
+/// each answer.
+fn complete(api: &mut OpenApi) {
+    for (path, item) in &mut api.paths.paths {
+        for (method, operation) in operations(item) {
+            let words = path.split(|c: char| !c.is_ascii_alphanumeric());
+            let words: Vec<&str> = words.filter(|word| !word.is_empty()).collect();
+            operation.operation_id = Some(format!("{method}_{}", words.join("_")));
+            for (status, response) in &mut operation.responses.responses {
+                if let RefOr::T(response) = response
+                    && response.description.is_empty()
+                {
+                    let status = StatusCode::from_bytes(status.as_bytes()).ok();
+                    let reason = status.and_then(|status| status.canonical_reason());
+                    response.description = reason.unwrap_or("Another answer").to_owned();
+                }
+            }
+        }
+    }
+}
+
+fn operations(item: &mut PathItem) -> impl Iterator<Item = (&'static str, &mut Operation)> {
+    let PathItem { get, put, post, patch, delete, head, options, trace, .. } = item;
+    let names = ["get", "put", "post", "patch", "delete", "head", "options", "trace"];
+    let found = [get, put, post, patch, delete, head, options, trace].map(Option::as_mut);
+    names.into_iter().zip(found).filter_map(|(name, found)| Some((name, found?)))
 }
 
 async fn no_route(request: Request) -> Problem {

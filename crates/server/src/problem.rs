@@ -84,20 +84,28 @@ impl Problem {
         self.0.status
     }
 
-    /// The document, as it stands for one of many in an answer: the request's id is the answer's.
-    pub(crate) fn document(&self) -> Map<String, Value> {
+    pub(crate) fn with_status(mut self, status: StatusCode) -> Self {
+        self.0.status = status;
+        self
+    }
+
+    pub(crate) fn detail(&self) -> &str {
+        &self.0.detail
+    }
+
+    pub(crate) fn document(&self, request_id: &RequestId) -> Map<String, Value> {
         let Parts { status, kind, detail, members, headers: _ } = &*self.0;
         let mut document = members.clone();
         document.insert("type".into(), (*kind).into());
         document.insert("title".into(), status.canonical_reason().unwrap_or("Error").into());
         document.insert("status".into(), status.as_u16().into());
         document.insert("detail".into(), detail.as_str().into());
+        document.insert("request_id".into(), request_id.as_str().into());
         document
     }
 
     pub(crate) fn render(self, request_id: &RequestId) -> Response<Full<Bytes>> {
-        let mut document = self.document();
-        document.insert("request_id".into(), request_id.as_str().into());
+        let document = self.document(request_id);
         let Parts { status, headers, .. } = *self.0;
         let json = Value::Object(document).to_string().into_bytes();
         json_response(status, "application/problem+json", headers, json)

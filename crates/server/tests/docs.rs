@@ -65,6 +65,11 @@ fn sql_doors() {
 }
 
 #[test]
+fn http() {
+    page::run("http", &[]);
+}
+
+#[test]
 fn operate() {
     let postgres = Postgres::start();
     page::run("operate", &[("DATABASE_URL", &postgres.url())]);

@@ -15,6 +15,7 @@ mod sketch;
 use std::fmt;
 use std::sync::{Arc, OnceLock};
 
+use tollgate_core::store::{StoreError, StoreErrorKind};
 use tollgate_core::{Decision, Instant, Span};
 
 use crate::compiled::{Compiled, Keys};
@@ -119,7 +120,7 @@ impl Tollgate {
             State::Own {
                 history: History::new(OFFENDER_SLICE, OFFENDERS_KEPT, SUBJECTS_PER_SLICE),
                 rules: rules.iter().cloned().map(RuleState::new).collect(),
-                alerts: Alerts::default(),
+                alerts: Alerts::after(self.now()),
             }
         };
         let watch = Watch {
@@ -133,6 +134,18 @@ impl Tollgate {
 
     /// Adds up what was refused since the last time, and raises alerts.
     pub async fn collect_refusals(&self) -> Result<(), Error> {
+        let Store::Postgres(store) = &self.shared.store else { return self.collect_here().await };
+        // Goes on if nobody waits any more: what was committed must not be told again, and its
+        // alerts must be heard of.
+        let gate = self.clone();
+        let collecting = store.runtime().spawn(async move { gate.collect_here().await });
+        collecting.await.unwrap_or_else(|_| {
+            let message = "the store was closed while refusals were collected";
+            Err(StoreError::new(StoreErrorKind::Unavailable, message).into())
+        })
+    }
+
+    async fn collect_here(&self) -> Result<(), Error> {
         let Some(watch) = self.shared.watcher.0.get() else { return Ok(()) };
         let mut state = watch.state.lock().await;
         let raised = watch.collect(&self.shared, &mut state).await?;

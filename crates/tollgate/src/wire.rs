@@ -180,7 +180,8 @@ fn window_secs(rule: &Rule, now: Instant) -> u64 {
 
 /// A refusal as a problem document with the decision's members.
 pub fn problem_json(answer: &Answer, status: StatusCode, request_id: Option<&str>) -> Vec<u8> {
-    let never_fits = answer.decision.outcome == Outcome::NeverFits;
+    // Where it is not about a cost that the caller chose, it is a refusal like any other.
+    let never_fits = status == StatusCode::UNPROCESSABLE_ENTITY;
     let (kind, title) = if never_fits {
         ("urn:tollgate:cost-never-fits", "Cost can never fit")
     } else {

@@ -52,6 +52,10 @@ impl CheckArgs {
 
     fn show(&self, reply: &Reply) -> Result<Done, Failure> {
         let decision = &reply.document;
+        let is_decision = decision["allowed"].is_boolean();
+        if reply.status == StatusCode::UNPROCESSABLE_ENTITY && is_decision {
+            return self.show_never_fits(reply);
+        }
         if !(reply.status.is_success() || reply.status == StatusCode::TOO_MANY_REQUESTS) {
             let failure = reply.failure();
             let field = decision["field"].as_str().unwrap_or_default();
@@ -67,6 +71,20 @@ impl CheckArgs {
         }
         let allowed = decision["allowed"].as_bool().unwrap_or(false);
         Ok(if allowed { Done::Ok } else { Done::Refused })
+    }
+
+    /// A limit that lets nothing through refuses; a cost above all that a limit holds is bad input.
+    fn show_never_fits(&self, reply: &Reply) -> Result<Done, Failure> {
+        let decision = &reply.document;
+        let mut limits = decision["limits"].as_array().into_iter().flatten();
+        let lets_nothing_through = limits.any(|limit| limit["max"] == 0);
+        if self.remote.json {
+            say!("{decision}");
+        } else if lets_nothing_through {
+            print_decision(decision);
+            say!("{}", text(&decision["detail"]));
+        }
+        if lets_nothing_through { Ok(Done::Refused) } else { Err(reply.failure()) }
     }
 }
 

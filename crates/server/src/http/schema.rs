@@ -3,7 +3,9 @@
 use std::collections::BTreeMap;
 
 use serde::Serialize;
-use utoipa::{IntoParams, IntoResponses, ToSchema};
+use utoipa::openapi::schema::AnyOfBuilder;
+use utoipa::openapi::{Ref, RefOr, Schema};
+use utoipa::{IntoParams, IntoResponses, PartialSchema, ToSchema};
 
 /// What a check or a peek asks for.
 #[derive(Serialize, ToSchema)]
@@ -90,15 +92,28 @@ pub(crate) struct EventProblem {
     detail: String,
     #[schema(required = false)]
     field: String,
+    /// Of the whole call.
+    request_id: String,
 }
 
-/// A cost that can never fit, with the decision's members; or an idempotency key used twice.
-#[derive(Serialize, ToSchema)]
-#[serde(untagged)]
-#[allow(dead_code, reason = "read by the derive only")]
-pub(crate) enum Unprocessable {
-    NeverFits(Refusal),
-    KeyReused(Problem),
+/// A cost that can never fit, with the decision's members; or an idempotency key used twice. Every
+/// refusal is a problem too, so it may be both.
+pub(crate) enum Unprocessable {}
+
+impl PartialSchema for Unprocessable {
+    fn schema() -> RefOr<Schema> {
+        let options = [Refusal::name(), Problem::name()].map(Ref::from_schema_name);
+        let any = options.into_iter().fold(AnyOfBuilder::new(), |any, one| any.item(one));
+        Schema::from(any.build()).into()
+    }
+}
+
+impl ToSchema for Unprocessable {
+    fn schemas(schemas: &mut Vec<(String, RefOr<Schema>)>) {
+        schemas.push((Refusal::name().into(), Refusal::schema()));
+        schemas.push((Problem::name().into(), Problem::schema()));
+        Refusal::schemas(schemas);
+    }
 }
 
 /// A refusal: a problem with the decision's members.

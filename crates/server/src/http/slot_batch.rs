@@ -3,8 +3,8 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use axum::Json;
 use axum::extract::State;
+use axum::{Extension, Json};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use tollgate::SlotAsk;
@@ -14,6 +14,7 @@ use crate::body::parse;
 use crate::http::schema;
 use crate::http::slots::{AssignedSlot, FIELDS, Given, SlotRequest};
 use crate::problem::Problem;
+use crate::request_id::RequestId;
 use crate::state::App;
 use crate::strict::StrictValue;
 
@@ -61,6 +62,7 @@ type Told = Option<Result<Given, Problem>>;
         schema::NoAccess, schema::TooLarge))]
 pub(crate) async fn post(
     State(app): State<Arc<App>>,
+    Extension(request_id): Extension<RequestId>,
     request: axum::extract::Request,
 ) -> Result<Json<BatchAnswer>, Problem> {
     let bytes = app.large_bodies.read(request.into_body(), app.batch_body_limits).await?;
@@ -90,7 +92,7 @@ pub(crate) async fn post(
             }
         }
     }
-    Ok(Json(answer(told)))
+    Ok(Json(answer(told, &request_id)))
 }
 
 /// An event as it was read, or its problem.
@@ -144,7 +146,7 @@ fn group(events: Vec<Event>) -> (Vec<Told>, Vec<Group>) {
     (told, groups)
 }
 
-fn answer(told: Vec<Told>) -> BatchAnswer {
+fn answer(told: Vec<Told>, request_id: &RequestId) -> BatchAnswer {
     let mut repeated = 0;
     let mut results = Vec::with_capacity(told.len());
     for answer in told {
@@ -153,7 +155,7 @@ fn answer(told: Vec<Told>) -> BatchAnswer {
                 repeated += usize::from(is_repeated);
                 BatchResult::Slot(AssignedSlot::of(slot))
             }
-            Err(problem) => BatchResult::Problem(problem.document()),
+            Err(problem) => BatchResult::Problem(problem.document(request_id)),
         });
     }
     BatchAnswer { results, repeated }

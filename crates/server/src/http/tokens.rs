@@ -105,12 +105,13 @@ pub(crate) async fn post(
     let request: TokenRequest = parse(&bytes)?;
     let scope = Scope::parse(&request.scope)
         .ok_or_else(|| Problem::bad_field("scope", "scope must be \"admin\" or \"check\""))?;
-    if request
-        .name
-        .as_ref()
-        .is_some_and(|name| !(1..=MAX_NAME_CHARS).contains(&name.chars().count()))
-    {
-        let detail = format!("name must be 1 to {MAX_NAME_CHARS} characters long");
+    let is_plain = |name: &String| {
+        (1..=MAX_NAME_CHARS).contains(&name.chars().count()) && !name.contains(char::is_control)
+    };
+    if !request.name.as_ref().is_none_or(is_plain) {
+        let detail = format!(
+            "name must be 1 to {MAX_NAME_CHARS} characters long, without control characters"
+        );
         return Err(Problem::bad_field("name", detail));
     }
     if scope != Scope::Admin && app.access.is_open() {

@@ -28,8 +28,15 @@ impl Api {
 
     /// Required members are there, none is unknown, and types are right.
     fn fits(&self, value: &Value, schema: &Value) -> Result<(), String> {
-        if let Some(options) = schema["oneOf"].as_array().or(schema["anyOf"].as_array()) {
-            let fits = options.iter().any(|option| self.fits(value, option).is_ok());
+        let fitting = |options: &Vec<Value>| {
+            options.iter().filter(|option| self.fits(value, option).is_ok()).count()
+        };
+        if let Some(options) = schema["oneOf"].as_array() {
+            let fits = fitting(options) == 1;
+            return fits.then_some(()).ok_or(format!("{value} fits not just one of {options:?}"));
+        }
+        if let Some(options) = schema["anyOf"].as_array() {
+            let fits = fitting(options) > 0;
             return fits.then_some(()).ok_or(format!("{value} fits none of {options:?}"));
         }
         let shape = self.resolve(schema);
@@ -119,7 +126,16 @@ fn it_is_openapi_3_1_and_lists_exactly_what_is_served() {
     assert!(api.0["info"]["title"].is_string() && api.0["info"]["version"].is_string());
     server.ask_slot("an-event", "default", NOON).ok();
     let mut listed = Vec::new();
+    let mut ids = std::collections::BTreeSet::new();
     for (path, methods) in api.0["paths"].as_object().unwrap() {
+        for operation in methods.as_object().unwrap().values() {
+            let id = operation["operationId"].as_str().unwrap();
+            assert!(ids.insert(id.to_owned()), "{id} stands for two operations");
+            for (status, response) in operation["responses"].as_object().unwrap() {
+                let said = response["description"].as_str().unwrap_or_default();
+                assert!(!said.is_empty(), "{id} {status} has no description");
+            }
+        }
         let methods: Vec<_> =
             methods.as_object().unwrap().keys().map(|m| m.to_uppercase()).collect();
         let real = path.replace("{name}", "default").replace("{eventId}", "an-event");

@@ -160,6 +160,11 @@ pub(crate) struct Alerts {
 }
 
 impl Alerts {
+    /// Ids go on from a time: they are kept in memory only, and must not come again after a restart.
+    pub(crate) fn after(now: Instant) -> Self {
+        Self { last_id: u64::try_from(now.as_micros()).unwrap_or(0), ..Self::default() }
+    }
+
     pub(crate) fn push(&mut self, mut alert: Alert) -> Alert {
         self.last_id += 1;
         alert.id = self.last_id;

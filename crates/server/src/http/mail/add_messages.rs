@@ -149,9 +149,7 @@ enum Unread {
 }
 
 fn read(raw: &RawValue, reach: &Reach) -> Result<NewMessage, Unread> {
-    let bad = |problem: &Problem| {
-        Unread::Bad(problem.document()["detail"].as_str().unwrap_or("is not valid").to_owned())
-    };
+    let bad = |problem: &Problem| Unread::Bad(problem.detail().to_owned());
     let message: Message = parse(raw.get().as_bytes()).map_err(|problem| bad(&problem))?;
     let tenant_id = match reach.tenant(message.tenant_id) {
         Ok(Some(tenant_id)) => tenant_id,

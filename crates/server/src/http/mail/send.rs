@@ -146,17 +146,7 @@ fn read(bytes: &[u8]) -> Result<SendRequest, Problem> {
 
 /// The same problem as a 422.
 fn invalid(problem: &Problem) -> Problem {
-    let document = problem.document();
-    let text = |name: &str| document.get(name).and_then(|value| value.as_str());
-    let unprocessable = Problem::new(
-        StatusCode::UNPROCESSABLE_ENTITY,
-        "urn:tollgate:bad-input",
-        text("detail").unwrap_or("the message is not valid"),
-    );
-    match text("field") {
-        Some(field) => unprocessable.field(field),
-        None => unprocessable,
-    }
+    problem.clone().with_status(StatusCode::UNPROCESSABLE_ENTITY)
 }
 
 impl App {
