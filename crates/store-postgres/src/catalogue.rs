@@ -3,8 +3,6 @@
 //! Every change locks the one row of `gate` first, so changes happen one after the other; what
 //! decisions depend on raises its epoch, so every instance notices at its next one.
 
-use std::time::Duration;
-
 use tokio_postgres::types::{ToSql, Type};
 use tokio_postgres::{Client, Row};
 use tollgate_core::Instant;
@@ -12,55 +10,11 @@ use tollgate_core::store::{
     Base, Catalogue, Override, PolicyVersion, StoreError, StoreErrorKind, Token,
 };
 
-use crate::error::{closed, failed, timed_out};
-use crate::{Inner, Postgres, migrate};
+use crate::desk::{Purpose, Sql};
+use crate::error::timed_out;
+use crate::{Inner, Postgres};
 
 const SECRET_BYTES: usize = 32;
-/// A schema can take longer than an answer may.
-const MIGRATE_WITHIN: Duration = Duration::from_secs(60);
-/// Many slots take long to count.
-const RECOUNT_WITHIN: Duration = Duration::from_secs(60);
-/// So may a change: those of all instances are made one after the other.
-pub(crate) const WITHIN: Duration = Duration::from_secs(5);
-
-/// An instance that vanishes in the middle must not keep what it locked: without a word from its
-/// machine, PostgreSQL would wait for it for hours.
-pub(crate) const ABANDONED: &str = "set local idle_in_transaction_session_timeout = 5000;";
-
-pub(crate) type Sql<T> = Result<T, tokio_postgres::Error>;
-
-/// What a piece of work at the desk may do.
-#[derive(Clone, Copy)]
-pub(crate) enum Purpose {
-    /// Sees one moment of the whole catalogue.
-    Read,
-    /// Changes the catalogue: alone, until it is committed.
-    Change,
-    /// Sees one moment of everything else.
-    List,
-    /// Takes the locks it needs itself.
-    Work,
-    /// Reads all there is, and takes its time.
-    Recount,
-}
-
-impl Purpose {
-    fn within(self) -> Duration {
-        match self {
-            Self::Read | Self::Change | Self::List | Self::Work => WITHIN,
-            Self::Recount => RECOUNT_WITHIN,
-        }
-    }
-}
-
-/// Connections for all that is not a check, a refund or a slot. Whoever needs the catalogue does not
-/// wait for the others.
-#[derive(Default)]
-pub(crate) struct Desks {
-    catalogue: tokio::sync::Mutex<Option<Client>>,
-    others: tokio::sync::Mutex<Option<Client>>,
-}
-
 impl Postgres {
     /// Everything in force, as of one moment. Makes the secret the first time.
     pub async fn catalogue(&self) -> Result<Catalogue, StoreError> {
@@ -271,98 +225,6 @@ impl Postgres {
 }
 
 impl Inner {
-    pub(crate) async fn migrate(&self) -> Result<(), StoreError> {
-        let client = self.connect(WITHIN).await?;
-        tokio::time::timeout(MIGRATE_WITHIN, migrate::STORE.run(&client, &self.settings.schema))
-            .await
-            .map_err(|_| timed_out())??;
-        *self.desks.catalogue.lock().await = Some(client);
-        Ok(())
-    }
-
-    /// A connection that the store's own thread drives, whoever asks for it.
-    async fn connect(&self, within: Duration) -> Result<Client, StoreError> {
-        let connector = self.connector.clone();
-        let connecting = self.engine.spawn(async move { connector.connect(within).await });
-        connecting.await.unwrap_or_else(|_| Err(closed()))
-    }
-
-    /// One transaction on a connection kept for such things. Whoever needs the answer sooner
-    /// stops waiting for it.
-    pub(crate) async fn at_desk<T>(
-        &self,
-        purpose: Purpose,
-        work: impl AsyncFnOnce(&Client) -> Sql<T>,
-    ) -> Result<T, StoreError> {
-        self.still_open()?;
-        let done = async {
-            let mut desk = match purpose {
-                Purpose::Read | Purpose::Change => Some(self.desks.catalogue.lock().await),
-                Purpose::List | Purpose::Work => Some(self.desks.others.lock().await),
-                // On a connection of its own: nobody waits for it.
-                Purpose::Recount => None,
-            };
-            // Taken, so that a connection whose work was abandoned half-way is never used again.
-            let kept = desk.as_mut().and_then(|desk| desk.take());
-            let client = match kept.filter(|client| !client.is_closed()) {
-                Some(client) => client,
-                None => self.connect(WITHIN).await?,
-            };
-            let result = self.transact(&client, purpose, work).await;
-            if let Err(error) = &result {
-                tracing::debug!(%error, "a transaction failed");
-                let _ = client.batch_execute("rollback").await;
-            }
-            if let Some(desk) = &mut desk {
-                **desk = Some(client);
-            }
-            result.map_err(|error| failed("PostgreSQL undid what it was asked to do", error))
-        };
-        tokio::time::timeout(purpose.within(), done).await.map_err(|_| timed_out())?
-    }
-
-    async fn transact<T>(
-        &self,
-        client: &Client,
-        purpose: Purpose,
-        work: impl AsyncFnOnce(&Client) -> Sql<T>,
-    ) -> Sql<T> {
-        let begin = match purpose {
-            Purpose::Read | Purpose::List | Purpose::Recount => {
-                "begin isolation level repeatable read read only".to_owned()
-            }
-            Purpose::Work => format!(
-                "begin isolation level read committed; {ABANDONED} set local lock_timeout = 4000"
-            ),
-            Purpose::Change => self.settings.in_schema(&format!(
-                "begin isolation level read committed; {ABANDONED} \
-                 select from tollgate.gate for update",
-            )),
-        };
-        client.batch_execute(&begin).await?;
-        let result = work(client).await?;
-        client.batch_execute("commit").await?;
-        Ok(result)
-    }
-
-    pub(crate) async fn query(
-        &self,
-        client: &Client,
-        sql: &str,
-        parameters: &[(&(dyn ToSql + Sync), Type)],
-    ) -> Sql<Vec<Row>> {
-        client.query_typed(&self.settings.in_schema(sql), parameters).await
-    }
-
-    async fn execute(
-        &self,
-        client: &Client,
-        sql: &str,
-        parameters: &[(&(dyn ToSql + Sync), Type)],
-    ) -> Sql<()> {
-        client.execute_typed(&self.settings.in_schema(sql), parameters).await.map(|_| ())
-    }
-
     async fn raise_epoch(&self, client: &Client) -> Sql<()> {
         self.execute(client, "update tollgate.gate set epoch = epoch + 1", &[]).await
     }

@@ -12,14 +12,15 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
-use tokio::sync::{Semaphore, mpsc, oneshot};
+use tokio::sync::{mpsc, oneshot};
 use tollgate_core::schedule::Schedule;
 use tollgate_core::store::{Checked, ScheduleAsk, SlotAnswer, StoreError, assign_all};
 
 use crate::Inner;
-use crate::catalogue::WITHIN;
-use crate::error::{caught, closed, failed, timed_out};
+use crate::desk::WITHIN;
+use crate::error::{caught, failed, timed_out};
 use crate::known::Trust;
+use crate::pool::Pool;
 use crate::session::Session;
 
 pub(crate) use book::decode;
@@ -41,18 +42,12 @@ pub(crate) struct Errand {
 /// The clerks of all policies that anybody asked slots of, and the connections they share.
 pub(crate) struct Clerks {
     by_policy: Mutex<HashMap<String, mpsc::Sender<Errand>>>,
-    connections: Arc<Connections>,
-}
-
-struct Connections {
-    /// As many as may be in use.
-    free: Semaphore,
-    idle: Mutex<Vec<Session>>,
+    connections: Arc<Pool<Session>>,
 }
 
 struct Clerk {
     inner: Arc<Inner>,
-    connections: Arc<Connections>,
+    connections: Arc<Pool<Session>>,
     book: Option<Book>,
 }
 
@@ -79,9 +74,7 @@ impl From<tokio_postgres::Error> for Failure {
 
 impl Default for Clerks {
     fn default() -> Self {
-        let (free, idle) = (Semaphore::new(MAX_CONNECTIONS), Mutex::default());
-        let connections = Arc::new(Connections { free, idle });
-        Self { by_policy: Mutex::default(), connections }
+        Self { by_policy: Mutex::default(), connections: Arc::new(Pool::of(MAX_CONNECTIONS)) }
     }
 }
 
@@ -130,7 +123,7 @@ impl Clerk {
             // It may have happened: memory knows nothing for sure any more. And what went wrong with
             // one connection may be wrong with those that wait.
             self.book = None;
-            self.connections.idle.lock().clear();
+            self.connections.forget();
         }
         match answered {
             Ok(Checked::Decided(answers)) => {
@@ -155,24 +148,24 @@ impl Clerk {
 
     async fn assign(&mut self, ask: &ScheduleAsk) -> Result<Answers, StoreError> {
         let connections = self.connections.clone();
-        let _permit = connections.free.acquire().await.map_err(|_| closed())?;
+        let _turn = connections.turn().await?;
         for _ in 0..MAX_ATTEMPTS {
-            let idle = connections.idle.lock().pop();
-            let session = match idle.filter(|session| !session.is_closed()) {
+            let kept = connections.take();
+            let session = match kept.filter(|session| !session.is_closed()) {
                 Some(session) => session,
                 None => self.inner.connect_session(self.inner.settings.deadline).await?,
             };
             let result = self.assign_once(&session, ask).await;
             match result {
                 Ok(answers) => {
-                    connections.idle.lock().push(session);
+                    connections.put(session);
                     return Ok(answers);
                 }
                 Err(Failure::Taken) => {
                     self.book = None;
                     let rolled_back = session.batch_execute("rollback").await;
                     rolled_back.map_err(|error| failed("PostgreSQL did not roll back", error))?;
-                    connections.idle.lock().push(session);
+                    connections.put(session);
                 }
                 Err(Failure::Store(error)) => return Err(error),
                 Err(Failure::Database(error)) => {

@@ -11,6 +11,7 @@ mod batch;
 mod catalogue;
 mod clerk;
 mod connect;
+mod desk;
 mod engine;
 mod error;
 mod job;
@@ -19,6 +20,7 @@ mod lane;
 mod migrate;
 mod neighbour;
 mod once;
+mod pool;
 mod pooler;
 mod refusals;
 mod session;
@@ -51,9 +53,9 @@ pub use settings::{BadUrl, Settings};
 #[doc(hidden)]
 pub use simulation::{Stream, World};
 
-use catalogue::Desks;
 use clerk::Clerks;
 use connect::Connector;
+use desk::Desks;
 use engine::Engine;
 use error::{closed, timed_out};
 use job::{Answer, Back, Job, Render, Request, Work};

@@ -10,7 +10,7 @@ use std::time::Duration;
 use tokio_postgres::{Client, SimpleQueryMessage, SimpleQueryRow};
 use tollgate_core::store::{StoreError, StoreErrorKind};
 
-use crate::catalogue::ABANDONED;
+use crate::desk::ABANDONED;
 use crate::error::failed;
 use crate::settings::in_schema;
 

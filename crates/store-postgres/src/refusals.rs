@@ -9,7 +9,7 @@ use tokio_postgres::{Client, Row};
 use tollgate_core::store::{StoreError, StoreErrorKind};
 use tollgate_core::{Instant, Span};
 
-use crate::catalogue::{Purpose, Sql};
+use crate::desk::{Purpose, Sql};
 use crate::{Inner, Postgres};
 
 /// Alerts kept for listing.

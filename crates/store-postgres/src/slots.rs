@@ -10,8 +10,8 @@ use tollgate_core::schedule::WindowState;
 use tollgate_core::store::{Recount, ScheduleAsk, Slot, SlotQuery, StoreError, WindowFill};
 use tollgate_core::{Instant, Span};
 
-use crate::catalogue::{Purpose, Sql, WITHIN};
 use crate::clerk::{Answers, Errand, decode};
+use crate::desk::{Purpose, Sql, WITHIN};
 use crate::error::{closed, timed_out};
 use crate::{Inner, Postgres};
 

@@ -8,7 +8,7 @@ use tokio_postgres::Client;
 use tokio_postgres::types::{ToSql, Type};
 use tollgate_core::store::StoreError;
 
-use crate::catalogue::ABANDONED;
+use crate::desk::ABANDONED;
 use crate::error::failed;
 use crate::{Inner, Postgres};
 

@@ -32,16 +32,18 @@ testkit::concurrency!(pgbouncer);
 /// A session behind a pooler may know nothing of what was prepared, or another statement by its name.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn statements_are_prepared_only_where_nobody_stands_in_between() {
-    let postgres = Postgres::start_with(Settings { tls: true, ..Settings::default() });
-    let pooled = PgBouncer::start_with(&postgres, &[]);
-    postgres.psql("alter system set log_statement = 'all'");
-    postgres.psql("select pg_reload_conf()");
-    let (plain, encrypted) = ("sslmode=disable", "sslmode=require");
-    for (server, options, is_prepared) in [
-        (postgres.url(), plain, true),
-        (postgres.url(), encrypted, true),
-        (postgres.url(), "sslmode=disable&prepare=off", false),
-        (pooled.url(), plain, false),
+    let plain = Postgres::start();
+    let encrypted = Postgres::start_with(Settings { tls: true, ..Settings::default() });
+    let pooled = PgBouncer::start_with(&plain, &[]);
+    for postgres in [&plain, &encrypted] {
+        postgres.psql("alter system set log_statement = 'all'");
+        postgres.psql("select pg_reload_conf()");
+    }
+    for (postgres, server, options, is_prepared) in [
+        (&plain, plain.url(), "sslmode=disable", true),
+        (&encrypted, encrypted.url(), "sslmode=require", true),
+        (&plain, plain.url(), "prepare=off", false),
+        (&plain, pooled.url(), "sslmode=disable", false),
     ] {
         let logged = postgres.log().len();
         let schema = random::name("s").replace('-', "_");

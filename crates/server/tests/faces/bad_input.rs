@@ -87,6 +87,9 @@ fn each_bad_member_is_400_and_named() {
             assert!(problem["detail"].as_str().unwrap().contains(field), "{problem}");
         }
     }
+    let two = json!({ "policy": "p", "subject": ada(), "zork": 1, "blah": 2 });
+    let problem = server.post("/api/v1/check", &two).fault(400, "blah");
+    assert!(problem["detail"].as_str().unwrap().contains("zork"), "every one is named: {problem}");
     server.post("/api/v1/check", &json!({ "subject": ada() })).fault(400, "policy");
     unharmed(&server);
 }

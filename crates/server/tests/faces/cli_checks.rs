@@ -30,10 +30,26 @@ fn a_check_exits_0_when_allowed_and_1_when_refused() {
     }
     check(&["--cost", "1"]).expect(0);
     let refused = check(&[]).expect(1);
-    for part in ["refused", "people", "try again at ", "minutes"] {
+    for part in ["refused", "people", "try again at ", "days"] {
         assert!(refused.out.contains(part), "{part}: {}", refused.out);
     }
     assert_eq!(server.used("p", &json!({ "user": "ada" })), [2, 2]);
+}
+
+#[test]
+fn a_limit_that_lets_nothing_through_refuses_and_a_cost_above_all_limits_is_bad_input() {
+    let server = server(2);
+    server.policy("closed", &json!([{ "name": "z", "max": 0, "per": "1h" }]));
+    let refused = tollgate(&server, &["check", "closed"]).expect(1);
+    assert!(refused.out.contains("refused") && refused.out.contains("max is 0"), "{refused:?}");
+    tollgate(&server, &["peek", "closed"]).expect(1);
+    for (args, code) in
+        [(&["check", "closed"][..], 1), (&["check", "p", "user=ada", "--cost", "3"], 2)]
+    {
+        let ended = tollgate(&server, &[args, &["--json"]].concat()).expect(code);
+        let decision: serde_json::Value = serde_json::from_str(&ended.out).unwrap();
+        assert_eq!(decision["allowed"], false, "{decision}");
+    }
 }
 
 #[test]

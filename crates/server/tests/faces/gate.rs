@@ -26,6 +26,10 @@ limits = [{ name = "ip", max = 3, per = "3650d", by = ["ip"] }]
 routes = ["POST /one/{id}"]
 limits = [{ name = "id", max = 1, per = "3650d", by = ["param.id"] }]
 
+[policy.closed]
+routes = ["/closed"]
+limits = [{ name = "none", max = 0, per = "1h" }]
+
 [policy.odd]
 routes = ["/odd"]
 limits = [{ name = "odd", max = 1, per = "3650d", by = ["shoe_size"] }]
@@ -97,6 +101,17 @@ fn a_refusal_can_be_a_403_with_the_same_headers() {
         assert_eq!(refused(&format!("/gate?{query}")).status, 429, "{query}");
     }
     assert_eq!(refused("/gate?x=1&refuse=403").status, 403);
+}
+
+#[test]
+fn a_route_that_is_closed_is_refused_as_any_other() {
+    let server = server(TRUSTING);
+    let reply = server.send(ask("/closed"));
+    let problem = reply.json();
+    assert_eq!(reply.status, 429, "{problem}");
+    assert!(problem["type"].as_str().unwrap().ends_with("#quota-exceeded"), "{problem}");
+    assert_eq!(problem["violated-policies"], json!(["none"]), "{problem}");
+    assert!(problem["field"].is_null(), "nobody chose a cost: {problem}");
 }
 
 #[test]

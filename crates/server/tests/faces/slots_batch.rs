@@ -104,7 +104,7 @@ fn what_is_wrong_with_one_event_holds_up_no_other() {
         match wanted {
             None => assert_eq!(result["eventId"], body["eventId"], "{result}"),
             Some((status, field)) => {
-                let mut names = vec!["detail", "status", "title", "type"];
+                let mut names = vec!["detail", "request_id", "status", "title", "type"];
                 names.extend(field.map(|_| "field"));
                 names.sort_unstable();
                 assert_eq!(members(result), names, "{body}: {result}");

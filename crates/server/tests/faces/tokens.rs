@@ -33,6 +33,7 @@ fn a_bad_request_for_a_token_names_its_field() {
         (json!({ "scope": "" }), "scope"),
         (json!({ "scope": 1 }), "scope"),
         (json!({ "scope": "admin", "name": 7 }), "name"),
+        (json!({ "scope": "admin", "name": "a\u{0}b" }), "name"),
         (json!({ "scope": "admin", "token": "mine" }), "token"),
     ] {
         server.post("/admin/tokens", &body).fault(400, field);
