@@ -3,6 +3,7 @@
 mod held;
 mod intake;
 mod outcomes;
+mod owners;
 mod removed;
 mod scramble;
 mod stage;
@@ -81,6 +82,9 @@ cases! {
         a_paced_account_and_a_free_one_are_listed_apart,
         a_page_over_many_accounts_has_the_first_of_all,
         counts_add_up_after_every_step;
+    owners:
+        nothing_is_given_to_a_tenant_that_is_gone,
+        nothing_outlives_a_tenant_that_is_deleted_at_that_moment;
     removed:
         a_removed_message_is_not_queued_again_by_a_retry,
         what_no_retry_can_come_for_leaves_nothing_when_it_is_removed,

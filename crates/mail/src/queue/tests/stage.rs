@@ -5,6 +5,7 @@ use std::sync::OnceLock;
 use testkit::servers::{PgBouncer, Postgres};
 use tollgate::{Instant, Span, Tollgate};
 
+use crate::error::MailError;
 use crate::model::{
     Account, AccountKey, Content, Counts, LimitBehavior, LimitUnit, MessageQuery, MessageRow,
     Tenant, Tls,
@@ -113,6 +114,11 @@ impl Stage {
     }
 
     pub(super) async fn account(&self, key: &AccountKey) {
+        self.try_account(key).await.unwrap();
+    }
+
+    /// `true` if it is new.
+    pub(super) async fn try_account(&self, key: &AccountKey) -> Result<bool, MailError> {
         let account = Account {
             key: key.clone(),
             host: "mail.example.org".into(),
@@ -139,7 +145,7 @@ impl Stage {
             updated_at: NOW,
         };
         let record = AccountRecord { account, password_sealed: Some(vec![9; 40]) };
-        self.queue.put_account(&record, NOW).await.unwrap();
+        self.queue.put_account(&record, NOW).await
     }
 
     pub(super) async fn add(&self, messages: Vec<MessageRecord>) {
