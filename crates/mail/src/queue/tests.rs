@@ -60,7 +60,8 @@ cases! {
         a_deferred_message_is_promoted_when_it_is_due,
         the_next_instant_is_the_earliest_of_all,
         what_we_have_under_way_is_not_recovered,
-        an_expired_lease_is_recovered_and_logged;
+        an_expired_lease_is_recovered_and_logged,
+        a_claim_that_changed_meanwhile_is_not_taken_over;
     outcomes:
         what_was_sent_is_final_and_its_content_gone,
         a_failure_is_final_reported_and_due_back,

@@ -12,8 +12,8 @@ use crate::model::{
 };
 use crate::queue::records::encode_content;
 use crate::queue::{
-    AccountRecord, Claimed, Finish, Finished, Inserted, Lease, MessageRecord, Outcome, Queue,
-    ReportSecret,
+    AccountRecord, Claimed, Finish, Finished, Inserted, Lease, MessageRecord, Moved, Outcome,
+    Queue, ReportSecret,
 };
 
 pub(super) const NOW: Instant = Instant::from_secs(1_772_714_096);
@@ -178,6 +178,13 @@ impl Stage {
             outcome,
         };
         self.queue.finish(&finish).await.unwrap()
+    }
+
+    /// What has ended by the clock is taken over at once, as if it had been watched for long.
+    pub(super) async fn recover(&self, now: Instant, under_way: &[i64]) -> Moved {
+        let mut open = self.queue.open_claims(now, "me", under_way, 10).await.unwrap();
+        open.retain(|claim| claim.until <= now);
+        self.queue.take_over(&open, now).await.unwrap()
     }
 
     pub(super) async fn row(&self, id: &str, now: Instant) -> MessageRow {
