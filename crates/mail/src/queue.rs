@@ -39,7 +39,7 @@ pub(crate) use claims::{
 };
 pub(crate) use postgres::Postgres;
 pub(crate) use records::{
-    AccountRecord, Inserted, MessageRecord, NotInserted, ReportClaim, ReportSecret, derived_id,
+    AccountRecord, Inserted, MessageRecord, NotWritten, ReportClaim, ReportSecret, derived_id,
     encode_content,
 };
 pub(crate) use sqlite::Sqlite;

@@ -16,6 +16,7 @@ use tokio::sync::oneshot;
 use tollgate::{StoreError, StoreErrorKind};
 
 use super::db::{Db, Dialect, Row, Value, dialect};
+use super::records::NotWritten;
 use crate::error::MailError;
 
 mod migrations {
@@ -33,7 +34,7 @@ const GROUP: usize = 512;
 /// Runs in a transaction, or is told why there is none; what it returns is called with the outcome
 /// of the commit.
 type Job = Box<dyn FnOnce(Result<&Db<'_>, MailError>) -> Run + Send>;
-type Answer = Box<dyn FnOnce(Result<(), MailError>) + Send>;
+type Answer = Box<dyn FnOnce(Result<(), NotWritten>) + Send>;
 
 /// A job that ran: whether its changes stay, and whom to answer.
 struct Run {
@@ -90,7 +91,7 @@ impl Sqlite {
     pub(super) async fn write<T: Send + 'static>(
         &self,
         work: impl FnOnce(&Db<'_>) -> Result<T, MailError> + Send + 'static,
-    ) -> Result<T, MailError> {
+    ) -> Result<T, NotWritten> {
         self.writer.run(work).await
     }
 
@@ -98,7 +99,7 @@ impl Sqlite {
     pub(super) async fn read<T: Send + 'static>(
         &self,
         work: impl FnOnce(&Db<'_>) -> Result<T, MailError> + Send + 'static,
-    ) -> Result<T, MailError> {
+    ) -> Result<T, NotWritten> {
         self.reader.as_ref().unwrap_or(&self.writer).run(work).await
     }
 
@@ -132,12 +133,13 @@ impl Worker {
     async fn run<T: Send + 'static>(
         &self,
         work: impl FnOnce(&Db<'_>) -> Result<T, MailError> + Send + 'static,
-    ) -> Result<T, MailError> {
+    ) -> Result<T, NotWritten> {
         let (reply, answer) = oneshot::channel();
         let job: Job = Box::new(move |db| {
             let result = db.and_then(work);
             let keep = result.is_ok();
             let answer: Answer = Box::new(move |committed| {
+                let result = result.map_err(NotWritten::Surely);
                 let _ = reply.send(result.and_then(|value| committed.map(|()| value)));
             });
             Run { keep, answer }
@@ -145,7 +147,7 @@ impl Worker {
         let closed = || MailError::unavailable("the mail relay is closed");
         let sent = self.jobs.lock().as_ref().map(|jobs| jobs.send(job));
         sent.and_then(Result::ok).ok_or_else(closed)?;
-        answer.await.map_err(|_| closed())?
+        answer.await.map_err(|_| NotWritten::Perhaps(closed()))?
     }
 
     /// Returns when everything given before is done.
@@ -224,7 +226,7 @@ fn work(connection: &Mutex<Connection>, jobs: &mpsc::Receiver<Job>, role: Role) 
             std::iter::once(first).chain(jobs.try_iter().take(GROUP - 1)).collect();
         let mut answers = Vec::with_capacity(group.len());
         let committed = commit(connection, group, role, &mut answers);
-        if let Err(error) = &committed {
+        if let Err(NotWritten::Surely(error) | NotWritten::Perhaps(error)) = &committed {
             tracing::error!(%error, "the mail relay could not write");
             let _ = connection.lock().execute_batch("rollback");
         }
@@ -240,7 +242,7 @@ fn commit(
     group: Vec<Job>,
     role: Role,
     answers: &mut Vec<Answer>,
-) -> Result<(), MailError> {
+) -> Result<(), NotWritten> {
     let execute = |sql| connection.lock().execute_batch(sql).map_err(|error| failed(&error, None));
     let begun = execute(if role == Role::Writer { "begin immediate" } else { "begin" });
     let db = Db::Sqlite(connection);
@@ -252,7 +254,21 @@ fn commit(
             Some(error) => answers.push(job(Err(error.clone())).answer),
         }
     }
-    failed.map_or_else(|| execute("commit"), Err)
+    match failed {
+        Some(error) => Err(NotWritten::Surely(error)),
+        None => connection.lock().execute_batch("commit").map_err(|error| not_committed(&error)),
+    }
+}
+
+/// A commit that finds the disk full has not written its last page, without which the others count
+/// for nothing, and is rolled back. Of any other failure nobody knows how far it got: the page may
+/// be there and be read after a crash.
+fn not_committed(error: &rusqlite::Error) -> NotWritten {
+    let told = failed(error, None);
+    match error.sqlite_error_code() {
+        Some(ErrorCode::DiskFull) => NotWritten::Surely(told),
+        _ => NotWritten::Perhaps(told),
+    }
 }
 
 fn run_job(
@@ -347,5 +363,56 @@ mod tests {
         migrate(&mut connection, None).unwrap_err();
         connection.execute_batch("drop trigger cut_short").unwrap();
         migrate(&mut connection, None).unwrap();
+    }
+
+    #[test]
+    fn only_a_commit_on_a_full_disk_has_surely_not_happened() {
+        let failed = |code| rusqlite::Error::SqliteFailure(rusqlite::ffi::Error::new(code), None);
+        let full = not_committed(&failed(rusqlite::ffi::SQLITE_FULL));
+        assert!(matches!(full, NotWritten::Surely(_)), "{full:?}");
+        for code in [rusqlite::ffi::SQLITE_IOERR_FSYNC, rusqlite::ffi::SQLITE_BUSY] {
+            let doubtful = not_committed(&failed(code));
+            assert!(matches!(doubtful, NotWritten::Perhaps(_)), "{doubtful:?}");
+        }
+    }
+
+    /// One transaction: the first writes, the second finds no room, and SQLite rolls back both.
+    #[tokio::test]
+    async fn whom_a_full_disk_takes_along_was_surely_not_written() {
+        let sqlite = Sqlite::open(None).unwrap();
+        let ((begin, begun), (go, wait)) = (oneshot::channel(), mpsc::channel());
+        let pause = sqlite.write(move |_| {
+            begin.send(()).unwrap();
+            wait.recv().unwrap();
+            Ok(())
+        });
+        let small = sqlite.write(|db| put(db, 10));
+        let large = sqlite.write(|db| {
+            db_run("pragma max_page_count = 1", db)?;
+            put(db, 1_000_000)
+        });
+        // What comes while the thread is busy is its next transaction.
+        let both = async {
+            begun.await.unwrap();
+            tokio::join!(biased; small, large, async { go.send(()).unwrap() })
+        };
+        let (paused, (small, large, ())) = tokio::join!(pause, both);
+        paused.unwrap();
+        for not in [small, large] {
+            assert!(matches!(&not, Err(NotWritten::Surely(_))), "{not:?}");
+        }
+        let kept = sqlite.read(|db| db_run("select 1 from mail_content", db)).await.unwrap();
+        assert_eq!(kept, 0);
+    }
+
+    fn put(db: &Db<'_>, bytes: i64) -> Result<usize, MailError> {
+        let Db::Sqlite(connection) = db else { unreachable!("it is SQLite") };
+        let sql = "insert into mail_content (bytes) values (zeroblob(?1))";
+        rows(&connection.lock(), sql, &[Value::Int(Some(bytes))]).map(|rows| rows.len())
+    }
+
+    fn db_run(sql: &'static str, db: &Db<'_>) -> Result<usize, MailError> {
+        let Db::Sqlite(connection) = db else { unreachable!("it is SQLite") };
+        rows(&connection.lock(), sql, &[]).map(|rows| rows.len())
     }
 }
