@@ -178,6 +178,25 @@ async fn a_database_that_crashes_and_comes_back_loses_nothing_and_repeats_nothin
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_failure_whose_earlier_attempts_cannot_be_looked_up_is_noted_when_they_can() {
+    let (url, sink) = (fresh_schema(), sink().await);
+    let mail = open(&url, stage::settings()).await;
+    put_tenant(&mail, TENANT).await;
+    put_account(&mail, "main", sink.plain, |_| {}).await;
+    let (_, schema) = url.split_once("schema=").unwrap();
+    let server = Postgres::shared();
+    server.psql(&format!("alter table {schema}.mail_send_log rename to away"));
+    let running = mail.start();
+    add(&mail, vec![message_to("m0", "code-451-0")]).await;
+    let failed = format!("{schema}.mail_send_log\" does not exist");
+    until("a look-up that fails", async || server.log().contains(&failed)).await;
+    server.psql(&format!("alter table {schema}.away rename to mail_send_log"));
+    until("m0 deferred", async || count(&mail, Status::Deferred).await == 1).await;
+    assert_eq!(mail.attempts(TENANT, "m0").await.unwrap().len(), 1);
+    running.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_killed_instance_is_taken_over_and_nothing_is_lost_on_postgres() {
     taken_over(&fresh_schema()).await;
 }
