@@ -77,7 +77,7 @@ mod tests {
             assert_eq!(look(at(625), secs), [], "{secs} s");
         }
         assert_eq!(look(at(299), 300), [], "the clock was set back: its lease has not ended");
-        assert_eq!(look(at(925), 300), [theirs.clone()]);
+        assert_eq!(look(at(925), 300), std::slice::from_ref(&theirs));
     }
 
     #[test]

@@ -155,7 +155,9 @@ impl Scout {
             return Ok(Moved::default());
         }
         let left = queue.take_over(&ended, now).await?;
-        tracing::warn!(messages = left.messages, "claims of a dead instance were taken over");
+        if left.messages > 0 {
+            tracing::warn!(messages = left.messages, "claims of a dead instance were taken over");
+        }
         Ok(left)
     }
 
