@@ -6,6 +6,7 @@
 //! do all this on one database.
 
 mod aftermath;
+mod claim_watch;
 mod delays;
 mod ring;
 mod scout;
@@ -26,6 +27,7 @@ use crate::mail::{Inner, Mail};
 use crate::model::AccountKey;
 use crate::reporter::Reporter;
 use crate::smtp::Connection;
+use claim_watch::ClaimWatch;
 pub(crate) use delays::{after, growing};
 use ring::Ring;
 use scout::{Alarms, Scout};
@@ -66,6 +68,7 @@ impl Mail {
             inner: inner.clone(),
             alarms: alarms.clone(),
             under_way: under_way.clone(),
+            claim_watch: ClaimWatch::default(),
             stop: stopped.clone(),
         };
         let reporter =

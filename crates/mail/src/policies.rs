@@ -1,13 +1,16 @@
 //! Accounts and API keys as policies that are stored nowhere: what the gate counts by.
 //!
 //! `max` is no part of a key, so a changed limit keeps its counts, and the smaller limits of
-//! ordinary mail count together with those of priority 0.
+//! ordinary mail count together with those of priority 0. All count apart from stored policies:
+//! whoever may check by those must not spend what keys and accounts have.
 
 use serde_json::json;
 use tollgate::{Limiter, Policy, Tollgate};
 
 use crate::error::MailError;
 use crate::model::{Account, ApiKey};
+
+const NAMESPACE: &str = "mail";
 
 /// Paces one account for messages of one priority. `None`: it has no limits.
 pub(crate) fn account_limiter(
@@ -40,7 +43,7 @@ pub(crate) fn account_limiter(
     let document = json!({ "durability": "sync", "limits": limits });
     let policy = Policy::from_json("mail-account", document)
         .map_err(|bad| MailError::invalid("account", bad.to_string()))?;
-    Ok(Some(gate.limiter(policy)))
+    Ok(Some(gate.limiter_in(NAMESPACE, policy)))
 }
 
 /// What is left of a limit for ordinary mail: the share is rounded up, and never all of it.
@@ -61,12 +64,30 @@ pub(crate) fn key_limiter(gate: &Tollgate, key: &ApiKey) -> Result<Limiter, Mail
     let document = json!({ "durability": "sync", "limits": [limit] });
     let policy = Policy::from_json("mail-key", document)
         .map_err(|bad| MailError::invalid("timezone", bad.to_string()))?;
-    Ok(gate.limiter(policy))
+    Ok(gate.limiter_in(NAMESPACE, policy))
 }
 
 #[cfg(test)]
 mod tests {
-    use super::without_share;
+    use super::*;
+    use crate::model::{AccountKey, NewAccount};
+    use crate::validate;
+
+    #[tokio::test]
+    async fn a_stored_policy_of_the_same_name_does_not_spend_what_an_account_has() {
+        let gate = Tollgate::open("memory:").await.unwrap();
+        let mut new = NewAccount::new(AccountKey::new("acme", "main"), "127.0.0.1", 25);
+        new.limit_per_minute = Some(10);
+        let account = validate::account(&new, gate.now()).unwrap();
+        let limiter = account_limiter(&gate, &account, 0).unwrap().unwrap();
+        let mine = limiter.policy().policy().clone();
+        assert_eq!(mine.name(), "mail-account", "as answers show it");
+        gate.apply(&mine, "somebody").await.unwrap();
+        let subject = [("tenant", "acme"), ("account", "main")];
+        gate.check("mail-account", &subject, 7).await.unwrap();
+        let standing = limiter.check(&subject, 2).await.unwrap().decision.limits[0].standing;
+        assert_eq!(standing.used, 2);
+    }
 
     #[test]
     fn the_share_of_priority_0_is_rounded_up_and_never_everything() {

@@ -34,12 +34,12 @@ use db::values;
 use transaction::transaction;
 
 pub(crate) use claims::{
-    Claimed, Claims, Finish, Finished, Lease, Moved, Outcome, Pause, PauseCause, PauseScope,
-    RefundDue,
+    Claimed, Claims, Finish, Finished, Lease, Moved, OpenClaim, Outcome, Pause, PauseCause,
+    PauseScope, RefundDue,
 };
 pub(crate) use postgres::Postgres;
 pub(crate) use records::{
-    AccountRecord, Inserted, MessageRecord, NotInserted, ReportClaim, ReportSecret, derived_id,
+    AccountRecord, Inserted, MessageRecord, NotWritten, ReportClaim, ReportSecret, derived_id,
     encode_content,
 };
 pub(crate) use sqlite::Sqlite;
@@ -124,18 +124,29 @@ impl Queue {
         transaction!(write self, [pause = pause.clone()] db => work::pause_account(db, &pause))
     }
 
-    /// Puts up to `limit` messages whose lease has ended back in their places, each with an
-    /// `unknown` attempt in `send_log`. But those that this instance has under way: its leases end
-    /// early when the clock is set ahead.
-    pub(crate) async fn recover_expired(
+    /// Up to `limit` claims, those first whose lease ends first: of other instances all, of this one
+    /// those whose lease has ended, but none that it has under way: its leases end early when the
+    /// clock is set ahead.
+    pub(crate) async fn open_claims(
         &self,
         now: Instant,
         instance: &str,
         under_way: &[i64],
         limit: u32,
+    ) -> Result<Vec<OpenClaim>, MailError> {
+        transaction!(read self, [instance = instance.to_owned(), under_way = under_way.to_vec()]
+            db => work::open_claims(db, now, &instance, &under_way, limit))
+    }
+
+    /// Puts messages back in their places whose instance is dead, each with an `unknown` attempt in
+    /// `send_log`; but those whose claim is not the same any more.
+    pub(crate) async fn take_over(
+        &self,
+        claims: &[OpenClaim],
+        now: Instant,
     ) -> Result<Moved, MailError> {
-        transaction!(write self, [instance = instance.to_owned(), under_way = under_way.to_vec()]
-            db => work::recover_expired(db, now, &instance, &under_way, limit))
+        transaction!(write self, [claims = claims.to_vec()]
+            db => work::take_over(db, &claims, now))
     }
 
     /// Puts up to `limit` deferred messages that are due among the waiting.

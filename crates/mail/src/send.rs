@@ -9,7 +9,7 @@ use crate::error::{Invalid, MailError, Refused, SendError, store_error};
 use crate::mail::Mail;
 use crate::model::{Account, AccountKey, ApiKey, Content, NewMessage, SendRequest, Sent, Usage};
 use crate::policies::key_limiter;
-use crate::queue::{Inserted, MessageRecord, NotInserted, derived_id};
+use crate::queue::{Inserted, MessageRecord, NotWritten, derived_id};
 use crate::secrets;
 use crate::validate;
 
@@ -81,12 +81,12 @@ impl Mail {
                     return Err(no_account(&account).into());
                 }
             },
-            Err(NotInserted::Surely(error)) => {
+            Err(NotWritten::Surely(error)) => {
                 self.give_back(&spent.receipt, idempotency_key).await;
                 return Err(error.into());
             }
             // That it is not there now would say nothing: it may come yet, and be sent.
-            Err(NotInserted::Perhaps(error)) => return Err(error.into()),
+            Err(NotWritten::Perhaps(error)) => return Err(error.into()),
         }
         self.inner.nudges.nudge([account]);
         Ok(Sent { id, remaining: spent.remaining, headers: spent.headers })

@@ -10,9 +10,9 @@ use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use stage::{Sink, TENANT, add, count, message_to, numbered, put_account, put_tenant, until};
-use testkit::random;
 use testkit::servers::Postgres;
-use tollgate::Tollgate;
+use testkit::{ManualClock, random};
+use tollgate::{Span, Tollgate};
 use tollgate_mail::{AccountKey, Mail, MailSettings, Status};
 
 /// Where a child process finds what to send.
@@ -117,6 +117,31 @@ async fn a_limit_holds_over_all_instances() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_clock_set_ahead_makes_nobody_send_what_another_is_sending() {
+    let (url, sink, clock) = (fresh_schema(), sink().await, ManualClock::start());
+    let open = async |instance: &str| {
+        let gate = Tollgate::open_with_clock(&url, clock.shared()).await.unwrap();
+        let (instance, lease) = (instance.to_owned(), Duration::from_secs(300));
+        let settings = MailSettings { instance, lease, ..stage::settings() };
+        Mail::open(gate, &url, settings).await.unwrap()
+    };
+    let (one, two) = (open("one").await, open("two").await);
+    put_tenant(&one, TENANT).await;
+    put_account(&one, "main", sink.plain, |account| account.concurrency = 1).await;
+    let _running = one.start();
+    add(&one, vec![message_to("m0", "stall")]).await;
+    sink.wait_for("stall", 1).await;
+    clock.advance(Span::from_secs(600));
+    let also_running = two.start();
+    // The first instance has no turn to give. The second looks for what the dead left, then for this.
+    add(&one, vec![message_to("m1", "bob")]).await;
+    until("m1 sent", async || count(&one, Status::Sent).await == 1).await;
+    assert_eq!(two.attempts(TENANT, "m1").await.unwrap()[0].instance, "two");
+    assert_eq!(two.attempts(TENANT, "m0").await.unwrap(), [], "the first is still sending it");
+    also_running.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_database_that_crashes_and_comes_back_loses_nothing_and_repeats_nothing() {
     let server = tokio::task::spawn_blocking(Postgres::start).await.unwrap();
     let (url, sink) = (server.url(), sink().await);
@@ -150,6 +175,25 @@ async fn a_database_that_crashes_and_comes_back_loses_nothing_and_repeats_nothin
     let arrivals = arrivals(&sink);
     assert_eq!(arrivals.len(), 400);
     assert!(arrivals.values().all(|times| *times == 1), "outcomes waited for the database");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_failure_whose_earlier_attempts_cannot_be_looked_up_is_noted_when_they_can() {
+    let (url, sink) = (fresh_schema(), sink().await);
+    let mail = open(&url, stage::settings()).await;
+    put_tenant(&mail, TENANT).await;
+    put_account(&mail, "main", sink.plain, |_| {}).await;
+    let (_, schema) = url.split_once("schema=").unwrap();
+    let server = Postgres::shared();
+    server.psql(&format!("alter table {schema}.mail_send_log rename to away"));
+    let running = mail.start();
+    add(&mail, vec![message_to("m0", "code-451-0")]).await;
+    let failed = format!("{schema}.mail_send_log\" does not exist");
+    until("a look-up that fails", async || server.log().contains(&failed)).await;
+    server.psql(&format!("alter table {schema}.away rename to mail_send_log"));
+    until("m0 deferred", async || count(&mail, Status::Deferred).await == 1).await;
+    assert_eq!(mail.attempts(TENANT, "m0").await.unwrap().len(), 1);
+    running.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -55,6 +55,7 @@ cases! {
         cleanup_works_in_many_chunks;
     quota:
         exactly_the_limit_passes_and_one_more_does_not,
+        a_stored_policy_of_the_same_name_does_not_spend_a_keys_quota,
         more_recipients_than_the_limit_can_never_pass,
         nothing_invalid_spends_quota,
         wrong_and_disabled_keys_are_told_apart,

@@ -160,6 +160,16 @@ impl Compiled {
         Self { policy, version, effective_from, epoch, crux, limits }
     }
 
+    /// Counted apart from all policies of other namespaces, or of none: no policy's name holds a
+    /// slash.
+    pub(crate) fn counted_in(mut self, namespace: &str) -> Self {
+        let name = format!("{namespace}/{}", self.policy.name());
+        for (compiled, limit) in self.limits.iter_mut().zip(self.policy.limits()) {
+            compiled.fingerprint = fingerprint(&name, limit);
+        }
+        self
+    }
+
     /// The same, with what single subjects have of their own.
     pub(crate) fn with_overrides(mut self, overrides: &[Override], privacy: &Keyed) -> Self {
         for (limit, compiled) in self.policy.limits().iter().zip(&mut self.limits) {

@@ -175,6 +175,25 @@ impl Tollgate {
         Limiter::new(self.shared.clone(), Arc::new(compiled))
     }
 
+    /// The same, but it counts under a namespace and the policy's name: apart from every stored
+    /// policy, whatever that is called. For programs whose users name policies too. Answers show the
+    /// policy's name alone.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # use tollgate::{Policy, Tollgate};
+    /// # let gate = Tollgate::open("memory:").await?;
+    /// let policy = Policy::from_toml("jobs", r#"limits = [{ name = "all", max = 1, per = "1d" }]"#)?;
+    /// gate.apply(&policy, "me").await?;
+    /// assert!(gate.check("jobs", &[], 1).await?.decision.allowed());
+    /// assert!(gate.limiter_in("internal", policy).check(&[], 1).await?.decision.allowed());
+    /// # Ok(()) }
+    /// ```
+    pub fn limiter_in(&self, namespace: &str, policy: Policy) -> Limiter {
+        let compiled = Compiled::new(policy, 0, Instant::MIN, None).counted_in(namespace);
+        Limiter::new(self.shared.clone(), Arc::new(compiled))
+    }
+
     /// A stored policy as it is now.
     pub fn policy(&self, name: &str) -> Result<Arc<Compiled>, Error> {
         self.shared.live.load().policy(name).cloned()

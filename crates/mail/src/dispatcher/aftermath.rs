@@ -13,7 +13,7 @@ use crate::queue::{Claimed, Finish, Finished, Outcome, PauseCause, PauseScope};
 use crate::secrets;
 use crate::smtp::{Failure, Kind, Reply, Stage};
 
-/// Between two tries to note an outcome.
+/// Between two tries to note an outcome, or to look up what it depends on.
 const NOTE_AGAIN: Duration = Duration::from_millis(200);
 
 impl Context {
@@ -130,7 +130,8 @@ impl Context {
     ) -> Result<Instant, MailError> {
         let Attempt { claimed, started_at, .. } = attempt;
         let AccountKey { tenant_id, .. } = &claimed.account;
-        let log = self.inner.queue.attempts(tenant_id, &claimed.id).await?;
+        let look_up = || self.inner.queue.attempts(tenant_id, &claimed.id);
+        let log = self.persist(look_up).await?;
         let first = log.first().map_or(*started_at, |first| first.started_at);
         let mut silent_since = self.silent_since.lock();
         if failure.stage == Stage::Message {
@@ -161,19 +162,26 @@ impl Context {
         self.inner.queue.pause_account(&pause).await
     }
 
-    /// Notes an outcome, however long storage is away: what was sent and is not noted is sent
-    /// twice. After the lease it is somebody else's.
+    /// Notes an outcome.
     pub(super) async fn note(&self, finish: &Finish<'_>) -> Result<(), MailError> {
+        if self.persist(|| self.inner.queue.finish(finish)).await? == Finished::Lost {
+            let tenant_id = &finish.claimed.account.tenant_id;
+            let message_id = &finish.claimed.id;
+            tracing::warn!(tenant_id, message_id, "an attempt outlived its lease");
+        }
+        Ok(())
+    }
+
+    /// Asks storage for what noting an outcome takes, however long it is away: what was sent and is
+    /// not noted is sent twice. After the lease it is somebody else's.
+    async fn persist<T, F: Future<Output = Result<T, MailError>>>(
+        &self,
+        ask: impl Fn() -> F,
+    ) -> Result<T, MailError> {
         let give_up_at = tokio::time::Instant::now() + self.inner.settings.lease;
         loop {
-            match self.inner.queue.finish(finish).await {
-                Ok(Finished::Noted) => return Ok(()),
-                Ok(Finished::Lost) => {
-                    let tenant_id = &finish.claimed.account.tenant_id;
-                    let message_id = &finish.claimed.id;
-                    tracing::warn!(tenant_id, message_id, "an attempt outlived its lease");
-                    return Ok(());
-                }
+            match ask().await {
+                Ok(answer) => return Ok(answer),
                 Err(error) if tokio::time::Instant::now() < give_up_at => {
                     tracing::warn!(%error, "an outcome cannot be noted yet; trying again");
                     tokio::time::sleep(NOTE_AGAIN).await;

@@ -13,12 +13,13 @@ use tokio::sync::{Notify, watch};
 use tokio::time::Instant as Deadline;
 use tollgate::Instant;
 
+use super::claim_watch::ClaimWatch;
 use super::under_way::UnderWay;
 use crate::chunks::in_chunks;
 use crate::error::MailError;
 use crate::mail::Inner;
 use crate::model::AccountKey;
-use crate::queue::PauseScope;
+use crate::queue::{Moved, PauseScope};
 
 /// Messages moved per transaction.
 const CHUNK: u32 = 500;
@@ -110,6 +111,7 @@ pub(super) struct Scout {
     pub(super) inner: Arc<Inner>,
     pub(super) alarms: Arc<Alarms>,
     pub(super) under_way: Arc<UnderWay>,
+    pub(super) claim_watch: ClaimWatch,
     pub(super) stop: watch::Receiver<bool>,
 }
 
@@ -141,16 +143,29 @@ impl Scout {
         }
     }
 
-    /// One look at everything, and a note of when the next one is due.
-    async fn look(&self) -> Result<(), MailError> {
-        let (inner, queue) = (&self.inner, &self.inner.queue);
-        let now = inner.gate.now();
+    /// Takes over what a dead instance left. What is to be watched for longer is looked at again at
+    /// the next poll.
+    async fn take_over(&mut self, now: Instant) -> Result<Moved, MailError> {
+        let (instance, queue) = (&self.inner.instance, &self.inner.queue);
         // Read after the clock: see `Context::take`.
         let under_way = self.under_way.seqs();
-        let left = queue.recover_expired(now, &inner.instance, &under_way, CHUNK).await?;
+        let open = queue.open_claims(now, instance, &under_way, CHUNK).await?;
+        let ended = self.claim_watch.ended(open, instance, now, Deadline::now());
+        if ended.is_empty() {
+            return Ok(Moved::default());
+        }
+        let left = queue.take_over(&ended, now).await?;
         if left.messages > 0 {
             tracing::warn!(messages = left.messages, "claims of a dead instance were taken over");
         }
+        Ok(left)
+    }
+
+    /// One look at everything, and a note of when the next one is due.
+    async fn look(&mut self) -> Result<(), MailError> {
+        let now = self.inner.gate.now();
+        let left = self.take_over(now).await?;
+        let (inner, queue) = (&self.inner, &self.inner.queue);
         let due = queue.promote_due(now, CHUNK).await?;
         let mut accounts = left.accounts;
         accounts.extend(due.accounts);

@@ -1,5 +1,7 @@
 //! What the dispatcher and the queue say to each other: claims, pauses, outcomes.
 
+use std::time::Duration;
+
 use tollgate::Instant;
 
 use crate::model::AccountKey;
@@ -35,6 +37,24 @@ pub(crate) struct Claimed {
     /// This one included.
     pub(crate) attempts: u32,
     pub(crate) created_at: Instant,
+}
+
+/// A claim as it stands in storage, be its instance well or dead. Never renewed: another claim of
+/// the same message differs.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub(crate) struct OpenClaim {
+    pub(crate) seq: i64,
+    pub(crate) instance: String,
+    pub(crate) claimed_at: Instant,
+    pub(crate) until: Instant,
+}
+
+impl OpenClaim {
+    /// For how long it was leased; nothing if its lease was ended by others.
+    pub(crate) fn length(&self) -> Duration {
+        let micros = self.until.micros_since(self.claimed_at);
+        Duration::from_micros(u64::try_from(micros).unwrap_or(0))
+    }
 }
 
 /// An account stops until an instant; the later of this and what is noted already wins. It is

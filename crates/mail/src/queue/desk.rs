@@ -1,14 +1,11 @@
 //! What the facade asks of the queue: tenants, accounts, keys, messages, commands, listings.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 use tollgate::{Instant, StoreErrorKind};
 
-use super::records::{
-    AccountRecord, Inserted, MessageRecord, NotInserted, ReportSecret, TenantPut,
-};
-use super::transaction::transaction;
+use super::records::{AccountRecord, Inserted, MessageRecord, NotWritten, ReportSecret, TenantPut};
+use super::transaction::{told_transaction, transaction};
 use super::{Moved, Queue, holding, intake, keys, listing, owners};
 use crate::chunks::in_chunks;
 use crate::error::MailError;
@@ -118,12 +115,12 @@ impl Queue {
         &self,
         messages: Vec<MessageRecord>,
         now: Instant,
-    ) -> Result<Vec<Inserted>, NotInserted> {
+    ) -> Result<Vec<Inserted>, NotWritten> {
         let messages = Arc::new(messages);
         // Two batches with the same ids in another order may stop each other: one goes again.
         for _ in 0..2 {
             match self.try_insert(messages.clone(), now).await {
-                Err(NotInserted::Surely(MailError::Store(error)))
+                Err(NotWritten::Surely(MailError::Store(error)))
                     if error.kind() == StoreErrorKind::Contended => {}
                 inserted => return inserted,
             }
@@ -135,20 +132,8 @@ impl Queue {
         &self,
         messages: Arc<Vec<MessageRecord>>,
         now: Instant,
-    ) -> Result<Vec<Inserted>, NotInserted> {
-        let written = Arc::new(AtomicBool::new(false));
-        let inserted = transaction!(write self, [noted = written.clone()] db => async {
-            let inserted = intake::insert(db, &messages, now).await?;
-            noted.store(true, Ordering::Relaxed);
-            Ok(inserted)
-        });
-        // All that comes after the work is the commit.
-        let failed = if written.load(Ordering::Relaxed) {
-            NotInserted::Perhaps
-        } else {
-            NotInserted::Surely
-        };
-        inserted.map_err(failed)
+    ) -> Result<Vec<Inserted>, NotWritten> {
+        told_transaction!(write self, [] db => intake::insert(db, &messages, now))
     }
 
     /// Makes deferred messages due and forgets pauses of the accounts, so that all are tried now

@@ -3,8 +3,8 @@
 use tollgate::Instant;
 
 use super::db::{Db, Row, Value, list, values};
-use super::removed;
 use super::tally::{State, Tally};
+use super::{owners, removed};
 use crate::error::MailError;
 use crate::model::{AccountKey, Selection};
 
@@ -94,6 +94,10 @@ pub(super) async fn set_batch_suspended(
     batch_code: &str,
     suspended: bool,
 ) -> Result<(), MailError> {
+    if suspended {
+        // Before the batch: whoever adds to it holds its account, for which a deletion may wait.
+        owners::tenant_stays(db, tenant_id).await?;
+    }
     let lock = format!("mail batch {tenant_id}\n{batch_code}");
     db.rows("select [own ?1]", values![lock]).await?;
     let sql = if suspended {

@@ -1,10 +1,13 @@
 //! API keys and shared settings, as rows.
 
 use super::db::{Db, Row, values};
+use super::owners;
 use crate::error::MailError;
-use crate::model::ApiKey;
+use crate::model::{AccountKey, ApiKey};
 
 pub(super) async fn put_key(db: &Db<'_>, key: &ApiKey, hash: &[u8]) -> Result<(), MailError> {
+    owners::tenant_stays(db, &key.tenant_id).await?;
+    owners::account_stays(db, &AccountKey::new(&key.tenant_id, &key.account_id)).await?;
     db.change(
         "insert into mail_key (id, tenant_id, account_id, hash, name, daily_limit, timezone, \
              enabled, created_at) values (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)",

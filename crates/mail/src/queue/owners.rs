@@ -4,7 +4,7 @@ use tollgate::Instant;
 
 use super::db::{Db, Row, values};
 use super::records::{AccountRecord, ReportSecret, TenantPut};
-use crate::catalogue::has_unsent;
+use crate::catalogue::{has_unsent, no_account, no_tenant};
 use crate::error::MailError;
 use crate::model::{Account, AccountKey, LimitBehavior, LimitUnit, Tenant, Tls};
 
@@ -75,8 +75,23 @@ fn tenant_of(row: &Row) -> Tenant {
     }
 }
 
+/// Nobody deletes the tenant until the transaction ends; an error if it is gone.
+pub(super) async fn tenant_stays(db: &Db<'_>, id: &str) -> Result<(), MailError> {
+    let sql = "select 1 from mail_tenant where id = ?1 [stays]";
+    db.row(sql, values![id]).await?.map(drop).ok_or_else(|| no_tenant(id))
+}
+
+/// Nobody deletes the account until the transaction ends; an error if it is gone.
+pub(super) async fn account_stays(db: &Db<'_>, key: &AccountKey) -> Result<(), MailError> {
+    let sql = "select 1 from mail_account where tenant_id = ?1 and id = ?2 [stays]";
+    let row = db.row(sql, values![&key.tenant_id, &key.account_id]).await?;
+    row.map(drop).ok_or_else(|| no_account(key))
+}
+
 pub(super) async fn delete_tenant(db: &Db<'_>, id: &str) -> Result<(), MailError> {
-    // Accounts first: whoever adds a message holds its account.
+    // Whoever gives it a key, an account or a held batch is waited for, and all of theirs is seen
+    // below; so are those who add a message, who hold its account.
+    db.row("select 1 from mail_tenant where id = ?1 [for update]", values![id]).await?;
     db.change("delete from mail_account where tenant_id = ?1", values![id]).await?;
     let left = "select 1 from mail_message where tenant_id = ?1 limit 1";
     if db.row(left, values![id]).await?.is_some() {
@@ -118,12 +133,9 @@ pub(super) async fn put_account(
 ) -> Result<bool, MailError> {
     let account = &record.account;
     let AccountKey { tenant_id, account_id } = &account.key;
+    tenant_stays(db, tenant_id).await?;
     let known = "select 1 from mail_account where tenant_id = ?1 and id = ?2 [for update]";
     let created = db.row(known, values![tenant_id, account_id]).await?.is_none();
-    let tenant = "select 1 from mail_tenant where id = ?1 [stays]";
-    if db.row(tenant, values![tenant_id]).await?.is_none() {
-        return Err(crate::catalogue::no_tenant(tenant_id));
-    }
     let limit = |max: Option<u64>| max.and_then(|max| i64::try_from(max).ok());
     db.change(
         "insert into mail_account (tenant_id, id, host, port, username, password, from_address, \

@@ -1,8 +1,8 @@
 //! PostgreSQL: a few connections, a transaction each, nothing remembered between them.
 //!
 //! Statements are unnamed and settings local to the transaction, so that PgBouncer can stand in
-//! between. Locks are taken in one order: tenant and account rows, messages by id or passing over
-//! locked ones, tallies last and sorted.
+//! between. Locks are taken in one order: tenant rows, account rows, batches by name, messages by id
+//! or passing over locked ones, reports, tallies last and sorted.
 
 mod migrate;
 

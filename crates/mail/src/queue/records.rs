@@ -73,25 +73,25 @@ pub(crate) enum Inserted {
     NoAccount,
 }
 
-/// Why there is no outcome.
+/// Why there is no outcome of a transaction.
 #[derive(Clone, Debug)]
-pub(crate) enum NotInserted {
-    /// It ended before the database was asked to keep anything.
+pub(crate) enum NotWritten {
+    /// The database was not asked to keep anything, or says that it did not.
     Surely(MailError),
-    /// The commit failed: they may be there, or appear yet.
+    /// The commit failed: what was written may be there, or appear yet.
     Perhaps(MailError),
 }
 
-impl From<MailError> for NotInserted {
+impl From<MailError> for NotWritten {
     fn from(error: MailError) -> Self {
         Self::Surely(error)
     }
 }
 
-impl From<NotInserted> for MailError {
-    fn from(not: NotInserted) -> Self {
+impl From<NotWritten> for MailError {
+    fn from(not: NotWritten) -> Self {
         match not {
-            NotInserted::Surely(error) | NotInserted::Perhaps(error) => error,
+            NotWritten::Surely(error) | NotWritten::Perhaps(error) => error,
         }
     }
 }

@@ -68,8 +68,6 @@ pub(super) async fn done(
     seqs: &[i64],
     now: Instant,
 ) -> Result<(), MailError> {
-    let sql = "delete from mail_report where tenant_id = ?1 and seq in [ints ?2]";
-    db.change(sql, values![tenant_id, list(seqs)]).await?;
     // With nobody's lease its end is the time of the last turn: others come first then.
     db.change(
         "update mail_tenant set report_lease_by = null, report_retry_at = null, \
@@ -77,8 +75,9 @@ pub(super) async fn done(
          where id = ?1 and report_lease_by = ?2",
         values![tenant_id, instance, now],
     )
-    .await
-    .map(drop)
+    .await?;
+    let sql = "delete from mail_report where tenant_id = ?1 and seq in [ints ?2]";
+    db.change(sql, values![tenant_id, list(seqs)]).await.map(drop)
 }
 
 pub(super) async fn failed(

@@ -16,7 +16,11 @@ use tokio::sync::oneshot;
 use tollgate::{StoreError, StoreErrorKind};
 
 use super::db::{Db, Dialect, Row, Value, dialect};
+use super::records::NotWritten;
 use crate::error::MailError;
+
+#[cfg(test)]
+mod tests;
 
 mod migrations {
     #![allow(unreachable_pub)]
@@ -33,7 +37,7 @@ const GROUP: usize = 512;
 /// Runs in a transaction, or is told why there is none; what it returns is called with the outcome
 /// of the commit.
 type Job = Box<dyn FnOnce(Result<&Db<'_>, MailError>) -> Run + Send>;
-type Answer = Box<dyn FnOnce(Result<(), MailError>) + Send>;
+type Answer = Box<dyn FnOnce(Result<(), NotWritten>) + Send>;
 
 /// A job that ran: whether its changes stay, and whom to answer.
 struct Run {
@@ -90,7 +94,7 @@ impl Sqlite {
     pub(super) async fn write<T: Send + 'static>(
         &self,
         work: impl FnOnce(&Db<'_>) -> Result<T, MailError> + Send + 'static,
-    ) -> Result<T, MailError> {
+    ) -> Result<T, NotWritten> {
         self.writer.run(work).await
     }
 
@@ -98,7 +102,7 @@ impl Sqlite {
     pub(super) async fn read<T: Send + 'static>(
         &self,
         work: impl FnOnce(&Db<'_>) -> Result<T, MailError> + Send + 'static,
-    ) -> Result<T, MailError> {
+    ) -> Result<T, NotWritten> {
         self.reader.as_ref().unwrap_or(&self.writer).run(work).await
     }
 
@@ -132,12 +136,13 @@ impl Worker {
     async fn run<T: Send + 'static>(
         &self,
         work: impl FnOnce(&Db<'_>) -> Result<T, MailError> + Send + 'static,
-    ) -> Result<T, MailError> {
+    ) -> Result<T, NotWritten> {
         let (reply, answer) = oneshot::channel();
         let job: Job = Box::new(move |db| {
             let result = db.and_then(work);
             let keep = result.is_ok();
             let answer: Answer = Box::new(move |committed| {
+                let result = result.map_err(NotWritten::Surely);
                 let _ = reply.send(result.and_then(|value| committed.map(|()| value)));
             });
             Run { keep, answer }
@@ -145,7 +150,7 @@ impl Worker {
         let closed = || MailError::unavailable("the mail relay is closed");
         let sent = self.jobs.lock().as_ref().map(|jobs| jobs.send(job));
         sent.and_then(Result::ok).ok_or_else(closed)?;
-        answer.await.map_err(|_| closed())?
+        answer.await.map_err(|_| NotWritten::Perhaps(closed()))?
     }
 
     /// Returns when everything given before is done.
@@ -224,7 +229,7 @@ fn work(connection: &Mutex<Connection>, jobs: &mpsc::Receiver<Job>, role: Role) 
             std::iter::once(first).chain(jobs.try_iter().take(GROUP - 1)).collect();
         let mut answers = Vec::with_capacity(group.len());
         let committed = commit(connection, group, role, &mut answers);
-        if let Err(error) = &committed {
+        if let Err(NotWritten::Surely(error) | NotWritten::Perhaps(error)) = &committed {
             tracing::error!(%error, "the mail relay could not write");
             let _ = connection.lock().execute_batch("rollback");
         }
@@ -240,7 +245,7 @@ fn commit(
     group: Vec<Job>,
     role: Role,
     answers: &mut Vec<Answer>,
-) -> Result<(), MailError> {
+) -> Result<(), NotWritten> {
     let execute = |sql| connection.lock().execute_batch(sql).map_err(|error| failed(&error, None));
     let begun = execute(if role == Role::Writer { "begin immediate" } else { "begin" });
     let db = Db::Sqlite(connection);
@@ -252,7 +257,21 @@ fn commit(
             Some(error) => answers.push(job(Err(error.clone())).answer),
         }
     }
-    failed.map_or_else(|| execute("commit"), Err)
+    match failed {
+        Some(error) => Err(NotWritten::Surely(error)),
+        None => connection.lock().execute_batch("commit").map_err(|error| not_committed(&error)),
+    }
+}
+
+/// A commit that finds the disk full has not written its last page, without which the others count
+/// for nothing, and is rolled back. Of any other failure nobody knows how far it got: the page may
+/// be there and be read after a crash.
+fn not_committed(error: &rusqlite::Error) -> NotWritten {
+    let told = failed(error, None);
+    match error.sqlite_error_code() {
+        Some(ErrorCode::DiskFull) => NotWritten::Surely(told),
+        _ => NotWritten::Perhaps(told),
+    }
 }
 
 fn run_job(
@@ -330,22 +349,4 @@ fn failed(error: &rusqlite::Error, path: Option<&Path>) -> MailError {
         ),
     };
     MailError::Store(StoreError::new(kind, message))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_migration_that_was_cut_short_leaves_nothing_behind() {
-        let mut connection = Connection::open_in_memory().unwrap();
-        let note_fails = "create table refinery_schema_history (version int4 primary key, \
-             name varchar(255), applied_on varchar(255), checksum varchar(255)); \
-             create trigger cut_short before insert on refinery_schema_history \
-             when new.version = 2 begin select raise(abort, 'the power is gone'); end";
-        connection.execute_batch(note_fails).unwrap();
-        migrate(&mut connection, None).unwrap_err();
-        connection.execute_batch("drop trigger cut_short").unwrap();
-        migrate(&mut connection, None).unwrap();
-    }
 }

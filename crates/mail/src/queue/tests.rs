@@ -3,6 +3,7 @@
 mod held;
 mod intake;
 mod outcomes;
+mod owners;
 mod removed;
 mod scramble;
 mod stage;
@@ -59,7 +60,8 @@ cases! {
         a_deferred_message_is_promoted_when_it_is_due,
         the_next_instant_is_the_earliest_of_all,
         what_we_have_under_way_is_not_recovered,
-        an_expired_lease_is_recovered_and_logged;
+        an_expired_lease_is_recovered_and_logged,
+        a_claim_that_changed_meanwhile_is_not_taken_over;
     outcomes:
         what_was_sent_is_final_and_its_content_gone,
         a_failure_is_final_reported_and_due_back,
@@ -81,6 +83,9 @@ cases! {
         a_paced_account_and_a_free_one_are_listed_apart,
         a_page_over_many_accounts_has_the_first_of_all,
         counts_add_up_after_every_step;
+    owners:
+        nothing_is_given_to_a_tenant_that_is_gone,
+        nothing_outlives_a_tenant_that_is_deleted_at_that_moment;
     removed:
         a_removed_message_is_not_queued_again_by_a_retry,
         what_no_retry_can_come_for_leaves_nothing_when_it_is_removed,

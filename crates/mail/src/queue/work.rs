@@ -2,9 +2,9 @@
 
 use tollgate::Instant;
 
-use super::db::{Db, list, values};
+use super::db::{Db, Row, list, values};
 use super::tally::{State, Tally};
-use super::{Claimed, Claims, Lease, Moved, Pause, PauseCause, PauseScope};
+use super::{Claimed, Claims, Lease, Moved, OpenClaim, Pause, PauseCause, PauseScope};
 use crate::error::MailError;
 use crate::model::AccountKey;
 
@@ -183,25 +183,51 @@ pub(super) async fn note_pause(
     Ok(())
 }
 
-pub(super) async fn recover_expired(
+pub(super) async fn open_claims(
     db: &Db<'_>,
     now: Instant,
     instance: &str,
     under_way: &[i64],
     limit: u32,
-) -> Result<Moved, MailError> {
-    let expired = db
+) -> Result<Vec<OpenClaim>, MailError> {
+    let rows = db
         .rows(
-            "select seq, tenant_id, account_id, id, lease_by, claimed_at from mail_message \
-             where state = 2 and lease_until <= ?1 \
+            "select seq, lease_by, claimed_at, lease_until from mail_message \
+             where state = 2 and (lease_by <> ?2 or lease_until <= ?1) \
              and not (lease_by = ?2 and seq in [ints ?3]) \
-             order by lease_until limit ?4 [skip locked]",
+             order by lease_until, seq limit ?4",
             values![now, instance, list(under_way), limit],
         )
         .await?;
+    Ok(rows.iter().map(open_claim_of).collect())
+}
+
+fn open_claim_of(row: &Row) -> OpenClaim {
+    OpenClaim {
+        seq: row.int(0),
+        instance: row.text(1),
+        claimed_at: row.instant(2),
+        until: row.instant(3),
+    }
+}
+
+pub(super) async fn take_over(
+    db: &Db<'_>,
+    claims: &[OpenClaim],
+    now: Instant,
+) -> Result<Moved, MailError> {
+    let seqs: Vec<i64> = claims.iter().map(|claim| claim.seq).collect();
+    let mut abandoned = db
+        .rows(
+            "select seq, lease_by, claimed_at, lease_until, tenant_id, account_id, id \
+             from mail_message where state = 2 and seq in [ints ?1] [skip locked]",
+            values![list(&seqs)],
+        )
+        .await?;
+    abandoned.retain(|row| claims.contains(&open_claim_of(row)));
     let mut tally = Tally::default();
-    for row in &expired {
-        let account = AccountKey::new(row.text(1), row.text(2));
+    for row in &abandoned {
+        let account = AccountKey::new(row.text(4), row.text(5));
         let said = "the instance that was sending it stopped; whether it arrived is not known";
         let moved = db
             .row(
@@ -221,11 +247,11 @@ pub(super) async fn recover_expired(
              values (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, 'unknown')",
             values![
                 row.int(0),
-                row.text(1),
-                row.text(2),
-                row.text(3),
                 row.text(4),
-                row.instant(5),
+                row.text(5),
+                row.text(6),
+                row.text(1),
+                row.instant(2),
                 now,
                 said,
             ],
@@ -233,7 +259,7 @@ pub(super) async fn recover_expired(
         .await?;
     }
     tally.write(db).await?;
-    Ok(Moved { accounts: tally.accounts(), messages: expired.len() as u64 })
+    Ok(Moved { accounts: tally.accounts(), messages: abandoned.len() as u64 })
 }
 
 pub(super) async fn promote_due(db: &Db<'_>, now: Instant, limit: u32) -> Result<Moved, MailError> {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crate::stage::{Stage, new_account, new_message, new_tenant, request, send};
 use testkit::servers::Postgres;
-use tollgate::{Clock, Instant, Span};
+use tollgate::{Clock, Instant, Policy, Span};
 use tollgate_mail::{MailError, Refused, Selection, SendError, Sent};
 
 pub(crate) async fn exactly_the_limit_passes_and_one_more_does_not(stage: Stage) {
@@ -31,6 +31,20 @@ pub(crate) async fn exactly_the_limit_passes_and_one_more_does_not(stage: Stage)
     assert_eq!(stage.pending().await, 2);
     stage.clock.set(retry_at);
     assert_eq!(stage.send(&key, request(6), None).await.unwrap().remaining, 94);
+}
+
+pub(crate) async fn a_stored_policy_of_the_same_name_does_not_spend_a_keys_quota(stage: Stage) {
+    let (key, gate) = (stage.key(10).await, &stage.gate);
+    let limits = r#"limits = [{ name = "day", max = 10, per = "day", by = ["api_key"] }]"#;
+    gate.apply(&Policy::from_toml("mail-key", limits).unwrap(), "somebody").await.unwrap();
+    let id = stage.mail.usable_key(&key).await.unwrap().id;
+    let subject = [("api_key", id.as_str())];
+    assert!(gate.check("mail-key", &subject, 7).await.unwrap().decision.allowed());
+    assert_eq!(stage.used(&key).await, 0);
+    let sent = stage.send(&key, request(4), None).await.unwrap();
+    assert_eq!(sent.remaining, 6);
+    let standing = gate.peek("mail-key", &subject, 1).await.unwrap().decision.limits[0].standing;
+    assert_eq!(standing.used, 7);
 }
 
 pub(crate) async fn more_recipients_than_the_limit_can_never_pass(stage: Stage) {

@@ -16,7 +16,7 @@ pub(super) async fn what_was_sent_is_final_and_its_content_gone(stage: Stage) {
     assert_eq!((attempt.smtp_code, attempt.outcome.as_str()), (Some(250), "sent"));
     let counts = stage.counts(NOW).await;
     assert_eq!((counts.sent, counts.errors, counts.pending), (1, 0, 0));
-    assert_eq!(stage.queue.recover_expired(at(9999), "me", &[], 10).await.unwrap().messages, 0);
+    assert_eq!(stage.recover(at(9999), &[]).await.messages, 0);
 }
 
 pub(super) async fn a_failure_is_final_reported_and_due_back(stage: Stage) {
@@ -89,7 +89,7 @@ pub(super) async fn a_rate_limited_message_is_no_attempt(stage: Stage) {
 pub(super) async fn a_lost_lease_changes_nothing_but_the_log(stage: Stage) {
     stage.add_ids(&["a"]).await;
     let claimed = stage.claim_one().await;
-    stage.queue.recover_expired(at(300), "me", &[], 10).await.unwrap();
+    stage.recover(at(300), &[]).await;
     let theirs = stage.queue.claim(&main_account(), lease("another", at(300)), 1).await.unwrap();
     let failed = Outcome::Failed { reason: "too late".into() };
     assert_eq!(stage.finish(&claimed, failed).await, Finished::Lost);
@@ -103,7 +103,7 @@ pub(super) async fn a_lost_lease_changes_nothing_but_the_log(stage: Stage) {
 pub(super) async fn a_late_success_is_noted_if_nobody_else_has_the_message(stage: Stage) {
     stage.add_ids(&["a"]).await;
     let claimed = stage.claim_one().await;
-    stage.queue.recover_expired(at(300), "me", &[], 10).await.unwrap();
+    stage.recover(at(300), &[]).await;
     assert_eq!(stage.finish(&claimed, Outcome::Sent).await, Finished::Noted);
     assert_eq!(stage.claim_at(at(300), 1).await, []);
     let counts = stage.counts(NOW).await;

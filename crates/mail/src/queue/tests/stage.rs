@@ -5,14 +5,15 @@ use std::sync::OnceLock;
 use testkit::servers::{PgBouncer, Postgres};
 use tollgate::{Instant, Span, Tollgate};
 
+use crate::error::MailError;
 use crate::model::{
     Account, AccountKey, Content, Counts, LimitBehavior, LimitUnit, MessageQuery, MessageRow,
     Tenant, Tls,
 };
 use crate::queue::records::encode_content;
 use crate::queue::{
-    AccountRecord, Claimed, Finish, Finished, Inserted, Lease, MessageRecord, Outcome, Queue,
-    ReportSecret,
+    AccountRecord, Claimed, Finish, Finished, Inserted, Lease, MessageRecord, Moved, Outcome,
+    Queue, ReportSecret,
 };
 
 pub(super) const NOW: Instant = Instant::from_secs(1_772_714_096);
@@ -113,6 +114,11 @@ impl Stage {
     }
 
     pub(super) async fn account(&self, key: &AccountKey) {
+        self.try_account(key).await.unwrap();
+    }
+
+    /// `true` if it is new.
+    pub(super) async fn try_account(&self, key: &AccountKey) -> Result<bool, MailError> {
         let account = Account {
             key: key.clone(),
             host: "mail.example.org".into(),
@@ -139,7 +145,7 @@ impl Stage {
             updated_at: NOW,
         };
         let record = AccountRecord { account, password_sealed: Some(vec![9; 40]) };
-        self.queue.put_account(&record, NOW).await.unwrap();
+        self.queue.put_account(&record, NOW).await
     }
 
     pub(super) async fn add(&self, messages: Vec<MessageRecord>) {
@@ -172,6 +178,13 @@ impl Stage {
             outcome,
         };
         self.queue.finish(&finish).await.unwrap()
+    }
+
+    /// What has ended by the clock is taken over at once, as if it had been watched for long.
+    pub(super) async fn recover(&self, now: Instant, under_way: &[i64]) -> Moved {
+        let mut open = self.queue.open_claims(now, "me", under_way, 10).await.unwrap();
+        open.retain(|claim| claim.until <= now);
+        self.queue.take_over(&open, now).await.unwrap()
     }
 
     pub(super) async fn row(&self, id: &str, now: Instant) -> MessageRow {

@@ -165,7 +165,7 @@ pub(super) async fn what_we_have_under_way_is_not_recovered(stage: Stage) {
     let mine = stage.claim_at(NOW, 2).await;
     let theirs = stage.queue.claim(&main_account(), lease("another", NOW), 1).await.unwrap();
     let under_way = [mine[0].seq, theirs.unwrap().messages[0].seq];
-    let moved = stage.queue.recover_expired(at(300), "me", &under_way, 10).await.unwrap();
+    let moved = stage.recover(at(300), &under_way).await;
     assert_eq!(moved.messages, 2, "a turn of ours that was cut short, and theirs");
     assert_eq!(ids(&stage.claim_at(at(300), 9).await), ["b", "c"]);
     let mut later = message("later");
@@ -177,12 +177,24 @@ pub(super) async fn what_we_have_under_way_is_not_recovered(stage: Stage) {
 pub(super) async fn an_expired_lease_is_recovered_and_logged(stage: Stage) {
     stage.add_ids(&["a", "b"]).await;
     stage.claim_at(NOW, 1).await;
-    assert_eq!(stage.queue.recover_expired(at(299), "me", &[], 10).await.unwrap().messages, 0);
-    let moved = stage.queue.recover_expired(at(300), "me", &[], 10).await.unwrap();
+    assert_eq!(stage.recover(at(299), &[]).await.messages, 0);
+    let moved = stage.recover(at(300), &[]).await;
     assert_eq!((moved.accounts, moved.messages), (vec![main_account()], 1));
     let again = stage.claim_at(at(300), 9).await;
     assert_eq!((ids(&again), again[0].attempts), (vec!["a", "b"], 2));
     let attempts = stage.queue.attempts(TENANT, "a").await.unwrap();
     assert_eq!((attempts.len(), attempts[0].outcome.as_str()), (1, "unknown"));
     assert_eq!((attempts[0].instance.as_str(), attempts[0].started_at), ("me", NOW));
+}
+
+pub(super) async fn a_claim_that_changed_meanwhile_is_not_taken_over(stage: Stage) {
+    stage.add_ids(&["a"]).await;
+    let claimed = stage.claim_at(NOW, 1).await;
+    let open = stage.queue.open_claims(at(1), "another", &[], 10).await.unwrap();
+    assert_eq!((open[0].seq, open[0].until), (claimed[0].seq, at(300)), "also before it ends");
+    assert_eq!(stage.queue.open_claims(at(299), "me", &[], 10).await.unwrap(), []);
+    stage.queue.release("me", &claimed, None).await.unwrap();
+    assert_eq!(stage.claim_at(at(10), 1).await.len(), 1);
+    assert_eq!(stage.queue.take_over(&open, at(300)).await.unwrap().messages, 0);
+    assert_eq!(stage.queue.attempts(TENANT, "a").await.unwrap(), []);
 }
