@@ -209,8 +209,8 @@ impl<'a> Judge<'a> {
     fn has_changed(&self, key: &Key) -> bool {
         self.played.keys.iter().any(|((policy, user), keys)| {
             keys.iter().enumerate().filter(|(_, own)| *own == key).any(|(limit, _)| {
-                let mut maxima =
-                    self.terms.iter().map(|(_, terms)| terms.max(*policy, limit, *user));
+                let known = self.terms.iter().filter(|(_, terms)| terms.policies.len() > *policy);
+                let mut maxima = known.map(|(_, terms)| terms.max(*policy, limit, *user));
                 let first = maxima.next();
                 maxima.any(|max| Some(max) != first)
             })
