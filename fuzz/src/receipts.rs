@@ -4,7 +4,9 @@ use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use tollgate::Instant;
 use tollgate::core::store::Receipt;
-use tollgate::core::{Bucket, Counted, FineInstant, Fixed, Sliding, State, Writer, refund};
+use tollgate::core::{
+    Bucket, Counted, FineInstant, Fixed, Sliding, State, UnitBucket, Writer, refund,
+};
 use tollgate::{Span, fuzzing};
 
 const VERSION: u8 = 1;
@@ -56,6 +58,7 @@ fn give_back(receipt: &Receipt) {
         State::Sliding(Box::new(Sliding::new(lifetime, at, vec![counted]))),
         Bucket { tat, latest: at, refunded: 0 }.into(),
         Bucket { tat, latest: at, refunded: u128::MAX }.into(),
+        UnitBucket { latest: at, since: at, per: lifetime, max: 3, owed: 7 << 64, left: 5 }.into(),
     ];
     for (_, spend) in &receipt.spends {
         for state in &states {

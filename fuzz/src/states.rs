@@ -74,7 +74,7 @@ fn rule_for(state: &State, selector: u8, per: i64) -> Rule {
             let resolution = span(finest.max(per.as_micros() / (1 + i64::from(selector))));
             Rule::Sliding { per, resolution }
         }
-        State::Bucket(_) | State::RefundedBucket(_) => {
+        State::Bucket(_) | State::RefundedBucket(_) | State::UnitBucket(_) => {
             let burst = (selector % 2 == 1).then_some(u64::from(selector) + 1);
             Rule::Bucket { per, burst }
         }

@@ -1,4 +1,5 @@
-//! `bucket`: the generic cell rate algorithm, one instant per key.
+//! `bucket`: the generic cell rate algorithm, one instant per key. One with a `burst` of its own is
+//! counted in units instead: [`crate::unit_bucket`].
 //!
 //! The stored instant (the theoretical arrival time, `tat`) is when the bucket is full again. A
 //! unit costs `per / max` of time, kept to 2⁻³² µs and rounded up, so the long-run rate is never
@@ -28,7 +29,7 @@ pub type FineSpan = u128;
 pub(crate) struct Emission(FineSpan);
 
 impl Emission {
-    /// For rules that are not buckets.
+    /// For rules that do not count by it.
     pub(crate) const NONE: Self = Self(0);
 
     pub(crate) fn of(per: Span, max: u64) -> Self {

@@ -7,7 +7,8 @@ use crate::limit::{Cost, Quota, Rule};
 use crate::sliding::Sliding;
 use crate::state::State;
 use crate::time::Instant;
-use crate::{bucket, fixed, sliding};
+use crate::unit_bucket::UnitBucket;
+use crate::{bucket, fixed, sliding, unit_bucket};
 
 /// One limit of the request: its rule, and the quota of this subject.
 #[derive(Clone, Copy, Debug)]
@@ -229,7 +230,10 @@ fn verdict(claim: &Claim<'_>, state: Option<&State>, now: Instant, cost: Cost) -
     match claim.rule {
         Rule::Fixed(window) => fixed::verdict(as_fixed(state), window, quota, now, cost),
         Rule::Sliding { .. } => sliding::verdict(as_sliding(state), quota, now, cost),
-        Rule::Bucket { .. } => bucket::verdict(as_bucket(state), quota, now, cost),
+        Rule::Bucket { .. } => match in_units(claim, state, now) {
+            None => bucket::verdict(as_bucket(state), quota, now, cost),
+            Some(bucket) => unit_bucket::verdict(&bucket, quota, now, cost),
+        },
     }
 }
 
@@ -239,7 +243,10 @@ fn standing(claim: &Claim<'_>, state: Option<&State>, now: Instant) -> Standing 
     match claim.rule {
         Rule::Fixed(window) => fixed::standing(as_fixed(state), window, quota, now),
         Rule::Sliding { .. } => sliding::standing(as_sliding(state), quota, now),
-        Rule::Bucket { .. } => bucket::standing(as_bucket(state), quota, now),
+        Rule::Bucket { .. } => match in_units(claim, state, now) {
+            None => bucket::standing(as_bucket(state), quota, now),
+            Some(bucket) => unit_bucket::standing(&bucket, quota, now),
+        },
     }
 }
 
@@ -253,6 +260,9 @@ fn charge(claim: &Claim<'_>, state: &mut State, now: Instant, cost: Cost) -> Sta
             sliding::spend(state, *resolution, quota, now, cost)
         }
         (Rule::Bucket { .. }, state) => {
+            if let Some(bucket) = in_units(claim, Some(state), now) {
+                return charge_units(claim, state, bucket, now, cost);
+            }
             let mut bucket = state.as_bucket().expect(FOREIGN_STATE);
             let standing = bucket::spend(&mut bucket, quota, now, cost);
             state.put_bucket(bucket);
@@ -260,6 +270,42 @@ fn charge(claim: &Claim<'_>, state: &mut State, now: Instant, cost: Cost) -> Sta
         }
         _ => panic!("{FOREIGN_STATE}"),
     }
+}
+
+#[inline(never)]
+fn charge_units(
+    claim: &Claim<'_>,
+    state: &mut State,
+    mut bucket: UnitBucket,
+    now: Instant,
+    cost: Cost,
+) -> Standing {
+    if !has_own_burst(claim.rule) && bucket.is_idle(claim.quota, now) {
+        *state = State::fresh(claim.rule, now);
+        return charge(claim, state, now, cost);
+    }
+    let standing = unit_bucket::spend(&mut bucket, claim.quota, now, cost);
+    state.put_unit_bucket(bucket);
+    standing
+}
+
+/// The bucket in units, if it is counted so: where the limit has a burst of its own, or had one and
+/// something is still owed from then.
+#[inline]
+fn in_units(claim: &Claim<'_>, state: Option<&State>, now: Instant) -> Option<UnitBucket> {
+    match (claim.rule, state) {
+        (_, Some(State::UnitBucket(bucket))) => Some(**bucket),
+        (Rule::Bucket { per, burst: Some(_) }, state) => Some(match as_bucket(state) {
+            None => UnitBucket::fresh(*per, now),
+            Some(bucket) => UnitBucket::of(&bucket, *per, claim.quota),
+        }),
+        _ => None,
+    }
+}
+
+#[inline]
+fn has_own_burst(rule: &Rule) -> bool {
+    matches!(rule, Rule::Bucket { burst: Some(_), .. })
 }
 
 #[inline]

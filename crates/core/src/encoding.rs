@@ -11,11 +11,13 @@ use crate::sliding::{Counted, Sliding};
 use crate::state::{Spend, State};
 use crate::store::Key;
 use crate::time::{Instant, Span};
+use crate::unit_bucket::{FineUnits, UnitBucket};
 
 const FIXED: u8 = 1;
 const SLIDING: u8 = 2;
 const BUCKET: u8 = 3;
 const BUCKET_REFUNDED: u8 = 4;
+const UNIT_BUCKET: u8 = 5;
 
 /// The bytes are not what this version writes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -109,6 +111,15 @@ impl Writer<'_> {
             }
             State::Bucket(packed) => self.bucket(&packed.unpack()),
             State::RefundedBucket(bucket) => self.bucket(bucket),
+            State::UnitBucket(bucket) => {
+                self.byte(UNIT_BUCKET);
+                self.instant(bucket.latest);
+                self.instant(bucket.since);
+                self.u64(bucket.per.as_micros() as u64);
+                self.u64(bucket.max);
+                self.fine_units(bucket.owed);
+                self.fine_units(bucket.left);
+            }
         }
     }
 
@@ -138,7 +149,19 @@ impl Writer<'_> {
                 self.uint(*spent);
                 self.uint(*refunded_before);
             }
+            Spend::UnitBucket { since, end, expires_at } => {
+                self.byte(UNIT_BUCKET);
+                self.instant(*since);
+                self.fine_units(*end);
+                self.instant(*expires_at);
+            }
         }
+    }
+
+    /// Apart, because they are mostly whole: a fraction of zero is one byte.
+    fn fine_units(&mut self, units: FineUnits) {
+        self.u64((units >> 64) as u64);
+        self.u64(units as u64);
     }
 
     fn fine_instant(&mut self, at: FineInstant) {
@@ -211,13 +234,32 @@ impl<'a> Reader<'a> {
                     refunded => Bucket { tat, latest, refunded }.into(),
                 }
             }
+            UNIT_BUCKET => self.unit_bucket()?.into(),
             _ => return Err(Malformed),
         })
     }
 
+    fn unit_bucket(&mut self) -> Result<UnitBucket, Malformed> {
+        let (latest, since) = (self.instant()?, self.instant()?);
+        let (per, max) = (self.span()?, self.u64()?);
+        if max == 0 {
+            return Err(Malformed);
+        }
+        let (owed, left) = (self.fine_units()?, self.fine_units()?);
+        Ok(UnitBucket { latest, since, per, max, owed, left })
+    }
+
+    fn span(&mut self) -> Result<Span, Malformed> {
+        i64::try_from(self.u64()?).ok().and_then(Span::from_micros).ok_or(Malformed)
+    }
+
+    fn fine_units(&mut self) -> Result<FineUnits, Malformed> {
+        let (whole, fraction) = (self.u64()?, self.u64()?);
+        Ok(FineUnits::from(whole) << 64 | FineUnits::from(fraction))
+    }
+
     fn sliding(&mut self) -> Result<Sliding, Malformed> {
-        let lifetime = i64::try_from(self.u64()?).ok().and_then(Span::from_micros);
-        let lifetime = lifetime.ok_or(Malformed)?;
+        let lifetime = self.span()?;
         let latest = self.instant()?;
         let length = self.u64()?;
         // One more than the window holds: the bucket that is just leaving.
@@ -253,6 +295,10 @@ impl<'a> Reader<'a> {
                 let tat_after = self.fine_instant()?;
                 let spent: FineSpan = self.uint()?;
                 Spend::Bucket { tat_after, spent, refunded_before: self.uint()? }
+            }
+            UNIT_BUCKET => {
+                let (since, end) = (self.instant()?, self.fine_units()?);
+                Spend::UnitBucket { since, end, expires_at: self.instant()? }
             }
             _ => return Err(Malformed),
         })

@@ -16,6 +16,7 @@ mod sliding;
 mod state;
 pub mod store;
 mod time;
+mod unit_bucket;
 mod window;
 
 pub use bucket::{Bucket, FineInstant, FineSpan, PackedBucket};
@@ -28,4 +29,5 @@ pub use refund::{Refund, refund};
 pub use sliding::{Counted, Sliding};
 pub use state::{Spend, State};
 pub use time::{Instant, Span};
+pub use unit_bucket::{FineUnits, UnitBucket};
 pub use window::{Bounds, Unit, Window};

@@ -68,12 +68,15 @@ impl Rule {
     /// What this rule lets through for one key when its maximum is `max`.
     pub fn quota(&self, max: u64) -> Quota {
         match self {
-            Self::Fixed(_) | Self::Sliding { .. } => Quota { max, emission: Emission::NONE },
+            Self::Fixed(_) | Self::Sliding { .. } => {
+                Quota { max, rate: max, emission: Emission::NONE }
+            }
             Self::Bucket { per, burst } => {
                 // A maximum of 0 lets nothing through, whatever the burst says.
-                let burst = if max == 0 { 0 } else { burst.unwrap_or(max) };
+                let holds = if max == 0 { 0 } else { burst.unwrap_or(max) };
                 let emission = Emission::of(*per, max);
-                Quota { max: burst.min(emission.max_burst()), emission }
+                let kept = if burst.is_some() { Emission::NONE } else { emission };
+                Quota { max: holds.min(emission.max_burst()), rate: max, emission: kept }
             }
         }
     }
@@ -83,5 +86,8 @@ impl Rule {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Quota {
     pub max: u64,
+    /// The limit's `max`, also where a bucket holds another number at once.
+    pub(crate) rate: u64,
+    /// Of a bucket that is kept as an instant: one without a burst of its own.
     pub(crate) emission: Emission,
 }

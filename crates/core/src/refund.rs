@@ -3,7 +3,7 @@
 use crate::limit::Cost;
 use crate::state::{Spend, State};
 use crate::time::Instant;
-use crate::{bucket, fixed, sliding};
+use crate::{bucket, fixed, sliding, unit_bucket};
 
 /// What became of a refund in one limit.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -23,6 +23,9 @@ pub fn refund(state: &mut State, spend: &Spend, cost: Cost, now: Instant) -> Ref
         (State::Sliding(state), Spend::Sliding { starts_at, leaves_at }) => {
             sliding::refund(state, *starts_at, *leaves_at, cost, now)
         }
+        (State::UnitBucket(state), Spend::UnitBucket { since, end, .. }) => {
+            unit_bucket::refund(state, *since, *end, cost, now)
+        }
         (state, Spend::Bucket { tat_after, spent, refunded_before }) => {
             let Some(mut bucket) = state.as_bucket() else { return Refund::Expired };
             let refund = bucket::refund(&mut bucket, *tat_after, *spent, *refunded_before, now);
@@ -31,7 +34,8 @@ pub fn refund(state: &mut State, spend: &Spend, cost: Cost, now: Instant) -> Ref
             }
             refund
         }
-        // Another algorithm counts under another key, so this receipt's count is gone.
+        // Another algorithm counts under another key, so this receipt's count is gone. A bucket that
+        // got or lost a burst of its own is counted otherwise than its receipt knows.
         _ => Refund::Expired,
     }
 }

@@ -5,6 +5,7 @@ use crate::fixed::Fixed;
 use crate::limit::{Cost, Quota, Rule};
 use crate::sliding::Sliding;
 use crate::time::Instant;
+use crate::unit_bucket::{FineUnits, UnitBucket};
 
 /// The state of one key. It knows when it may be forgotten without knowing its limit.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -15,6 +16,8 @@ pub enum State {
     Bucket(PackedBucket),
     /// Only keys that ever had a refund pay for remembering it.
     RefundedBucket(Box<Bucket>),
+    /// Of a limit with a burst of its own.
+    UnitBucket(Box<UnitBucket>),
 }
 
 /// Where one spend was counted: enough to take exactly that back.
@@ -23,6 +26,7 @@ pub enum Spend {
     Fixed { ends_at: Instant },
     Sliding { starts_at: Instant, leaves_at: Instant },
     Bucket { tat_after: FineInstant, spent: FineSpan, refunded_before: FineSpan },
+    UnitBucket { since: Instant, end: FineUnits, expires_at: Instant },
 }
 
 impl State {
@@ -32,7 +36,8 @@ impl State {
             Rule::Sliding { per, resolution } => {
                 Self::Sliding(Box::new(Sliding::fresh(*per, *resolution)))
             }
-            Rule::Bucket { .. } => Bucket::fresh(now).into(),
+            Rule::Bucket { burst: None, .. } => Bucket::fresh(now).into(),
+            Rule::Bucket { per, burst: Some(_) } => UnitBucket::fresh(*per, now).into(),
         }
     }
 
@@ -44,6 +49,7 @@ impl State {
             Self::Sliding(sliding) => sliding.expires_at(),
             Self::Bucket(bucket) => bucket.unpack().expires_at(),
             Self::RefundedBucket(bucket) => bucket.expires_at(),
+            Self::UnitBucket(bucket) => bucket.expires_at(),
         }
     }
 
@@ -60,6 +66,11 @@ impl State {
             }
             Self::Bucket(bucket) => spend_of(&bucket.unpack(), quota, cost),
             Self::RefundedBucket(bucket) => spend_of(bucket, quota, cost),
+            Self::UnitBucket(bucket) => Spend::UnitBucket {
+                since: bucket.since,
+                end: bucket.end(),
+                expires_at: bucket.expires_at(),
+            },
         }
     }
 
@@ -73,6 +84,7 @@ impl State {
             (Self::Sliding(sliding), _) => sliding.latest,
             (Self::Bucket(bucket), _) => bucket.unpack().latest,
             (Self::RefundedBucket(bucket), _) => bucket.latest,
+            (Self::UnitBucket(bucket), _) => bucket.latest,
             _ => Instant::MIN,
         }
     }
@@ -95,14 +107,20 @@ impl From<Bucket> for State {
     }
 }
 
+impl From<UnitBucket> for State {
+    fn from(bucket: UnitBucket) -> Self {
+        Self::UnitBucket(Box::new(bucket))
+    }
+}
+
 impl State {
-    /// The bucket in it, if it is one.
+    /// The bucket in it, if it is one that is kept as an instant.
     #[inline]
     pub fn as_bucket(&self) -> Option<Bucket> {
         match self {
             Self::Bucket(packed) => Some(packed.unpack()),
             Self::RefundedBucket(bucket) => Some(**bucket),
-            Self::Fixed(_) | Self::Sliding(_) => None,
+            Self::Fixed(_) | Self::Sliding(_) | Self::UnitBucket(_) => None,
         }
     }
 
@@ -115,16 +133,25 @@ impl State {
             _ => *self = bucket.into(),
         }
     }
+
+    pub(crate) fn put_unit_bucket(&mut self, bucket: UnitBucket) {
+        match self {
+            Self::UnitBucket(place) => **place = bucket,
+            _ => *self = bucket.into(),
+        }
+    }
 }
 
 impl Spend {
-    /// From this instant on a refund of it gives nothing back.
+    /// From this instant on a refund of it gives nothing back: where rates change, by the rate it was
+    /// spent by.
     #[inline]
     pub fn expires_at(&self) -> Instant {
         match self {
             Self::Fixed { ends_at } => *ends_at,
             Self::Sliding { leaves_at, .. } => *leaves_at,
             Self::Bucket { tat_after, .. } => tat_after.ceil(),
+            Self::UnitBucket { expires_at, .. } => *expires_at,
         }
     }
 }

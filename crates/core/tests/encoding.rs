@@ -6,7 +6,7 @@ use proptest::prelude::*;
 use support::*;
 use tollgate_core::{
     Bucket, Counted, FineInstant, Fixed, MAX_BUCKETS, Malformed, Reader, Sliding, Spend, State,
-    Writer,
+    UnitBucket, Writer,
 };
 
 fn state_bytes(state: &State) -> Vec<u8> {
@@ -64,7 +64,18 @@ fn any_state() -> impl Strategy<Value = State> {
                 Bucket { tat, latest: at(latest), refunded: refunded.unwrap_or(0) }.into()
             }
         ),
+        any_unit_bucket(),
     ]
+}
+
+fn any_unit_bucket() -> impl Strategy<Value = State> {
+    let instants = (any_micros(), any_micros());
+    (instants, 1..=i64::MAX, 1..=u64::MAX, any_span(), any_span()).prop_map(
+        |((latest, since), per, max, owed, left)| {
+            let (latest, since) = (at(latest), at(since));
+            UnitBucket { latest, since, per: micros(per), max, owed, left }.into()
+        },
+    )
 }
 
 fn any_spend() -> impl Strategy<Value = Spend> {
@@ -76,6 +87,9 @@ fn any_spend() -> impl Strategy<Value = Spend> {
         }),
         (any_fine(), any_span(), any_span()).prop_map(|(tat_after, spent, refunded_before)| {
             Spend::Bucket { tat_after, spent, refunded_before }
+        }),
+        (any_micros(), any_span(), any_micros()).prop_map(|(since, end, expires_at)| {
+            Spend::UnitBucket { since: at(since), end, expires_at: at(expires_at) }
         }),
     ]
 }
@@ -105,7 +119,7 @@ proptest! {
 
     #[test]
     fn any_bytes_are_refused_or_written_back_the_same(
-        kind in 0..6u8, rest in prop::collection::vec(any::<u8>(), 0..60),
+        kind in 0..7u8, rest in prop::collection::vec(any::<u8>(), 0..60),
     ) {
         let bytes = [vec![kind], rest].concat();
         if let Ok(state) = read_state(&bytes) {
@@ -142,12 +156,14 @@ proptest! {
     #[test]
     fn a_state_that_was_let_in_can_be_decided_on(
         state in any_state(), spend in any_spend(), cost in 1..=u32::MAX, max in any::<u64>(),
-        now in any_micros(),
+        now in any_micros(), own_burst in prop::option::of(any::<u64>()),
     ) {
         let rule = match &state {
             State::Fixed(_) => fixed(1000),
             State::Sliding(_) => sliding(1000, 10),
-            State::Bucket(_) | State::RefundedBucket(_) => bucket(1000, None),
+            State::Bucket(_) | State::RefundedBucket(_) | State::UnitBucket(_) => {
+                bucket(1000, own_burst)
+            }
         };
         let mut gate = Gate::of(rule, max);
         gate.keys.0[0] = Some(state);
@@ -245,6 +261,14 @@ fn a_bucket_that_holds_nothing_is_refused() {
 }
 
 #[test]
+fn a_bucket_without_a_rate_or_a_window_is_refused() {
+    let kind_latest_since_per_max_owed_left = |per, max| [5, 0, 0, per, max, 0, 0, 0, 0];
+    assert!(read_state(&kind_latest_since_per_max_owed_left(1, 1)).is_ok());
+    assert_eq!(read_state(&kind_latest_since_per_max_owed_left(0, 1)), Err(Malformed));
+    assert_eq!(read_state(&kind_latest_since_per_max_owed_left(1, 0)), Err(Malformed));
+}
+
+#[test]
 fn the_finest_sliding_window_fits_its_bytes_when_full() {
     let mut gate = Gate::of(sliding(MAX_BUCKETS * 10, 10), 10_000);
     for bucket in 0..3 * MAX_BUCKETS {
@@ -268,4 +292,9 @@ fn the_bytes_of_a_state_stay_what_stores_have_written() {
     assert_eq!(state_bytes(&bucket), [3, 10, 6, 8]);
     let bucket = State::from(Bucket { tat, latest, refunded: 7 });
     assert_eq!(state_bytes(&bucket), [4, 10, 6, 8, 7]);
+    let (owed, left) = (3 << 64 | 5, 1 << 64);
+    let bucket = UnitBucket { latest, since: at(2), per: micros(9), max: 300, owed, left };
+    assert_eq!(state_bytes(&bucket.into()), [5, 8, 4, 9, 172, 2, 3, 5, 1, 0]);
+    let spend = Spend::UnitBucket { since: at(2), end: owed + left, expires_at: at(6) };
+    assert_eq!(spend_bytes(&spend), [5, 4, 4, 5, 12]);
 }

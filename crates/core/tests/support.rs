@@ -249,6 +249,11 @@ pub(crate) fn any_bucket() -> impl Strategy<Value = Rule> {
     (any_per(), prop::option::of(1..=20u64)).prop_map(|(per, burst)| bucket(per, burst))
 }
 
+/// Kept as an instant. One with a burst of its own is kept in units: `own_burst.rs`.
+pub(crate) fn default_bucket() -> impl Strategy<Value = Rule> {
+    any_per().prop_map(|per| bucket(per, None))
+}
+
 pub(crate) fn any_rule() -> impl Strategy<Value = Rule> {
     prop_oneof![any_fixed(), any_sliding(), any_bucket()]
 }

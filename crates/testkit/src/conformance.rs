@@ -78,6 +78,7 @@ macro_rules! conformance {
             policies {
                 an_unchanged_policy_makes_no_new_version
                 a_changed_max_keeps_the_counts
+                a_bucket_with_its_own_burst_keeps_its_units
                 a_changed_per_starts_new_counts_and_says_so
                 a_changed_algorithm_starts_new_counts_and_says_so
                 a_changed_by_starts_new_counts_and_says_so

@@ -42,6 +42,7 @@
 
 mod key;
 pub(crate) mod standing;
+mod units;
 mod versions;
 
 #[cfg(test)]
@@ -65,9 +66,20 @@ const LATE_DEADLINES: u32 = 2;
 /// How one limit counts; all spans in microseconds.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Rule {
-    Fixed { per: i64 },
-    Sliding { per: i64, resolution: i64 },
-    Bucket { per: i64 },
+    Fixed {
+        per: i64,
+    },
+    Sliding {
+        per: i64,
+        resolution: i64,
+    },
+    Bucket {
+        per: i64,
+    },
+    /// With a burst of its own.
+    UnitBucket {
+        per: i64,
+    },
 }
 
 /// What one limit lets through in one version of its policy.

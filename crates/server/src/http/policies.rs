@@ -7,7 +7,7 @@ use axum::http::StatusCode;
 use axum::{Extension, Json};
 use serde::Serialize;
 use serde_json::Value;
-use tollgate::core::Rule;
+use tollgate::core::{Limit, Rule};
 use tollgate::{Compiled, Policy};
 use utoipa::ToSchema;
 
@@ -121,7 +121,8 @@ pub(crate) async fn put(
     let applied = app.finish(async move { gate.apply(&policy, &caller.name).await }).await?;
     let status = if applied.created { StatusCode::CREATED } else { StatusCode::OK };
     let limits = applied.policy.policy().limits();
-    let has_buckets = limits.iter().any(|limit| matches!(limit.rule, Rule::Bucket { .. }));
+    let by_share = |limit: &Limit| matches!(limit.rule, Rule::Bucket { burst: None, .. });
+    let has_buckets = limits.iter().any(by_share);
     let detail = match (applied.changed, applied.restarted.as_slice()) {
         (false, _) => "nothing changed".to_owned(),
         (true, []) if applied.created => "in force".to_owned(),

@@ -1,6 +1,6 @@
 //! Policies: versions, what a change keeps, what it starts anew.
 
-use tollgate::{Applied, Clock, Error, FilePolicy, Policy, Span};
+use tollgate::{Applied, Clock, Error, FilePolicy, Policy, Refunded, Span};
 
 use crate::stage::{Stage, Trial};
 
@@ -43,6 +43,51 @@ pub async fn a_changed_max_keeps_the_counts(stage: Stage) {
         trial.pass_times(ADA, fits).await;
         trial.refused_until(ADA, 1).await;
     }
+}
+
+pub async fn a_bucket_with_its_own_burst_keeps_its_units(stage: Stage) {
+    let limit = |max: u32, burst: u32| {
+        one(&format!(
+            r#"max = {max}, per = "60s", algorithm = "bucket", burst = {burst}, by = ["user"], max_by = {{ role = {{ pro = 600 }} }}"#
+        ))
+    };
+    let (clock, wait) = (&stage.clock, |micros| stage.clock.now().plus_micros(micros));
+    // A lower rate: what is owed leaves by the rate it was spent by, until somebody spends.
+    let trial = stage.trial(&limit(100, 10)).await;
+    trial.pass(ADA, 10).await;
+    assert_eq!(trial.apply(&limit(1, 10)).await.restarted, [""; 0]);
+    assert_eq!(trial.used(ADA).await, [10]);
+    assert_eq!(trial.refused_until(ADA, 1).await, wait(600_000));
+    // A higher one by an override, and back: felt at once, and the wait is true.
+    let trial = stage.trial(&limit(1, 10)).await;
+    trial.pass(ADA, 4).await;
+    let receipt = trial.pass(ADA, 6).await;
+    let (gate, key) = (&stage.gate, [("user", "ada")]);
+    gate.put_override(&trial.name, "user", &key, 100, "me").await.expect("an override is taken");
+    assert_eq!(trial.used(ADA).await, [10]);
+    let retry_at = trial.refused_until(ADA, 1).await;
+    assert_eq!(retry_at, wait(600_000));
+    stage.wait_until(retry_at);
+    trial.pass(ADA, 1).await;
+    gate.delete_override(&trial.name, "user", &key).await.expect("it is removed");
+    assert_eq!(trial.used(ADA).await, [10]);
+    trial.refused_until(ADA, 1).await;
+    // Of what was spent by the old rate, the units come back; a changed burst keeps what is owed.
+    assert_eq!(gate.refund(&receipt).await.expect("it answers"), Refunded::Done);
+    assert_eq!(trial.used(ADA).await, [4]);
+    trial.apply(&limit(1, 5)).await;
+    trial.refused_until(ADA, 2).await;
+    trial.pass(ADA, 1).await;
+    // A role: ten as one are ten as the other.
+    let trial = stage.trial(&limit(60, 10)).await;
+    let pro = [("user", "ada"), ("role", "pro")];
+    trial.pass(&pro, 10).await;
+    trial.refused_until(ADA, 1).await;
+    assert_eq!((trial.used(ADA).await, trial.used(&pro).await), (vec![10], vec![10]));
+    let bob = [("user", "bob")];
+    trial.pass(&bob, 10).await;
+    trial.refused_until(&[("user", "bob"), ("role", "pro")], 1).await;
+    assert!(clock.now() < trial.refused_until(&bob, 1).await);
 }
 
 async fn starts_anew(stage: &Stage, before: &str, after: &str) -> (Trial, Applied) {

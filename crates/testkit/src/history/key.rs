@@ -157,7 +157,7 @@ impl KeyHistory {
     /// What is known to be given back, since when, as the number of its spend and its cost. Nothing of a
     /// bucket: what it gives back may be less than was spent.
     fn refunds_known(&self) -> Vec<(i64, usize, u64)> {
-        if matches!(self.rule, Rule::Bucket { .. }) {
+        if matches!(self.rule, Rule::Bucket { .. } | Rule::UnitBucket { .. }) {
             return Vec::new();
         }
         let known = self.given_back().filter_map(|(number, at, cost, given)| {

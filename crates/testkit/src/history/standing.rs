@@ -5,6 +5,7 @@
 
 use std::cmp::Reverse;
 
+use super::units::Units;
 use super::{Rule, Terms};
 
 /// Times within a bucket are kept in units of 2⁻³² µs.
@@ -30,6 +31,8 @@ pub(crate) struct Standing {
     /// Units of those that count. Not used by buckets.
     sum: u64,
     doubts: Doubts,
+    /// Counts instead of `spends` where a bucket has a burst of its own.
+    units: Option<Units>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -63,7 +66,12 @@ struct Doubts {
 
 impl Standing {
     pub(crate) fn new(rule: Rule, side: Side) -> Self {
-        Self { rule, side, spends: Vec::new(), first: 0, sum: 0, doubts: Doubts::default() }
+        let units = match rule {
+            Rule::UnitBucket { per } => Some(Units::new(per, side)),
+            Rule::Fixed { .. } | Rule::Sliding { .. } | Rule::Bucket { .. } => None,
+        };
+        let doubts = Doubts::default();
+        Self { rule, side, spends: Vec::new(), first: 0, sum: 0, doubts, units }
     }
 
     /// The most that a key can hold if each of these may have been counted, at one of these terms.
@@ -73,7 +81,7 @@ impl Standing {
         let mut leaving = doubts.to_vec();
         leaving.sort_by_key(|doubt| Reverse(doubt.until));
         let dearest = match rule {
-            Rule::Fixed { .. } | Rule::Sliding { .. } => None,
+            Rule::Fixed { .. } | Rule::Sliding { .. } | Rule::UnitBucket { .. } => None,
             Rule::Bucket { per } => terms.map(|terms| unit_fine(per, terms, Side::Most)).max(),
         };
         let dearest = dearest.unwrap_or_default();
@@ -84,9 +92,12 @@ impl Standing {
     /// Counts `cost` at `at`.
     pub(crate) fn spend(&mut self, at: i64, cost: u64, terms: Terms) {
         self.leave(at);
+        if let Some(units) = &mut self.units {
+            return units.spend(at, cost, terms.max);
+        }
         let adds = match self.rule {
             Rule::Bucket { per } => unit_fine(per, terms, self.side) * i128::from(cost),
-            Rule::Fixed { .. } | Rule::Sliding { .. } => 0,
+            Rule::Fixed { .. } | Rule::Sliding { .. } | Rule::UnitBucket { .. } => 0,
         };
         let full_at = self.full_at_after(self.spends.len()).max(fine(at)) + adds;
         self.spends.push(Spend { at, cost, adds, full_at });
@@ -95,6 +106,9 @@ impl Standing {
 
     /// Takes the `number`th spend back, as if it had never been.
     pub(crate) fn give_back(&mut self, number: usize) {
+        if let Some(units) = &mut self.units {
+            return units.give_back(number);
+        }
         let cost = std::mem::take(&mut self.spends[number].cost);
         self.spends[number].adds = 0;
         if number >= self.first {
@@ -117,6 +131,10 @@ impl Standing {
     /// The same, if any of these spends, each so many units at such terms, may not have been yet.
     pub(crate) fn held_at_least(&mut self, at: i64, terms: Terms, unsure: &[(u64, Terms)]) -> u64 {
         self.leave(at);
+        if let Some(units) = &mut self.units {
+            let unsure = unsure.iter().map(|(cost, _)| cost).sum();
+            return units.held(at, terms.max, self.doubts.units, unsure);
+        }
         let Rule::Bucket { per } = self.rule else {
             let sum = self.sum + self.doubts.units;
             return sum.saturating_sub(unsure.iter().map(|(cost, _)| cost).sum());
@@ -141,7 +159,7 @@ impl Standing {
             (Rule::Sliding { per, resolution }, Side::Most) => {
                 spend.at <= at - per - (resolution - 1)
             }
-            (Rule::Bucket { .. }, _) => false,
+            (Rule::Bucket { .. } | Rule::UnitBucket { .. }, _) => false,
         };
         while let Some(spend) = self.spends.get(self.first).filter(|spend| gone(spend)) {
             self.sum -= spend.cost;
@@ -159,10 +177,13 @@ impl Standing {
         let has_left = |until: i64| match rule {
             Rule::Fixed { per } => until.div_euclid(per) < at.div_euclid(per),
             Rule::Sliding { per, resolution } => until <= at - per - (resolution - 1),
-            Rule::Bucket { .. } => until <= at,
+            Rule::Bucket { .. } | Rule::UnitBucket { .. } => until <= at,
         };
         while let Some(doubt) = self.doubts.leaving.pop_if(|doubt| has_left(doubt.until)) {
             self.doubts.units -= doubt.units;
+            if let Some(units) = &mut self.units {
+                units.spend_unsure(doubt.until, doubt.units);
+            }
             if matches!(rule, Rule::Bucket { .. }) {
                 let adds = i128::from(doubt.units) * self.doubts.dearest;
                 let before = self.full_at_after(self.spends.len());

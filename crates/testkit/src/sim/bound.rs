@@ -67,7 +67,7 @@ impl Account {
     fn forward(&mut self, at: i64) -> Result<(), String> {
         let moment = match self.rule {
             Rule::Fixed { per } => at.div_euclid(per),
-            Rule::Sliding { .. } | Rule::Bucket { .. } => at,
+            Rule::Sliding { .. } | Rule::Bucket { .. } | Rule::UnitBucket { .. } => at,
         };
         if moment < self.latest {
             return Err(format!("a key's time goes back to {at}"));

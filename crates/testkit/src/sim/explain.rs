@@ -152,6 +152,9 @@ fn is_within(state: Option<&State>, goal: Option<&State>) -> bool {
             state.latest < goal.latest
                 || still.map(|bucket| bucket.count).sum::<u64>() <= goal.total()
         }
+        (Some(State::UnitBucket(state)), Some(State::UnitBucket(goal))) => {
+            state.latest < goal.latest || state.owed <= goal.owed
+        }
         (Some(state), Some(goal)) => match (state.as_bucket(), goal.as_bucket()) {
             (Some(state), Some(goal)) => state.tat <= goal.tat,
             _ => true,

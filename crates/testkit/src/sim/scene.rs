@@ -80,7 +80,10 @@ impl Limit {
             Rule::Sliding { per, resolution } => {
                 history::Rule::Sliding { per: per.as_micros(), resolution: resolution.as_micros() }
             }
-            Rule::Bucket { per, .. } => history::Rule::Bucket { per: per.as_micros() },
+            Rule::Bucket { per, burst: None } => history::Rule::Bucket { per: per.as_micros() },
+            Rule::Bucket { per, burst: Some(_) } => {
+                history::Rule::UnitBucket { per: per.as_micros() }
+            }
         }
     }
 

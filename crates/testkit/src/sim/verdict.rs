@@ -199,8 +199,22 @@ impl<'a> Judge<'a> {
     fn is_gone(&self, key: &Key, spend: &Spend) -> bool {
         let is_past = spend.expires_at().as_micros() <= self.latest_clock;
         // A bucket counts what was given back since against every older spend.
-        let is_bucket = matches!(spend, Spend::Bucket { .. });
-        is_past || is_bucket && self.is_given_back_from(key)
+        let is_bucket = matches!(spend, Spend::Bucket { .. } | Spend::UnitBucket { .. });
+        // One in units leaves sooner once its rate is raised.
+        let may_be_sooner = matches!(spend, Spend::UnitBucket { .. }) && self.has_changed(key);
+        is_past || may_be_sooner || is_bucket && self.is_given_back_from(key)
+    }
+
+    /// Whether a key had more than one `max` so far.
+    fn has_changed(&self, key: &Key) -> bool {
+        self.played.keys.iter().any(|((policy, user), keys)| {
+            keys.iter().enumerate().filter(|(_, own)| *own == key).any(|(limit, _)| {
+                let known = self.terms.iter().filter(|(_, terms)| terms.policies.len() > *policy);
+                let mut maxima = known.map(|(_, terms)| terms.max(*policy, limit, *user));
+                let first = maxima.next();
+                maxima.any(|max| Some(max) != first)
+            })
+        })
     }
 
     fn is_given_back_from(&self, key: &Key) -> bool {

@@ -186,7 +186,8 @@ pub(crate) fn rules(policy: &Policy) -> Vec<Rule> {
         CoreRule::Sliding { per, resolution } => {
             Rule::Sliding { per: per.as_micros(), resolution: resolution.as_micros() }
         }
-        CoreRule::Bucket { per, .. } => Rule::Bucket { per: per.as_micros() },
+        CoreRule::Bucket { per, burst: None } => Rule::Bucket { per: per.as_micros() },
+        CoreRule::Bucket { per, burst: Some(_) } => Rule::UnitBucket { per: per.as_micros() },
     };
     policy.limits().iter().map(|limit| rule(&limit.rule)).collect()
 }

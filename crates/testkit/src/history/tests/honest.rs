@@ -17,16 +17,25 @@ fn rule(algorithm: &str) -> Rule {
     match algorithm {
         "fixed" => Rule::Fixed { per: PER },
         "sliding" => Rule::Sliding { per: PER, resolution: PER / 50 },
-        _ => Rule::Bucket { per: PER },
+        "bucket" => Rule::Bucket { per: PER },
+        _ => Rule::UnitBucket { per: PER },
     }
 }
 
 fn policy(algorithm: &str, max: u64) -> Policy {
-    let more = if algorithm == "sliding" { r#", resolution = "1ms""# } else { "" };
+    let (algorithm, more) = match algorithm {
+        "sliding" => (algorithm, r#", resolution = "1ms""#),
+        "own burst" => ("bucket", ", burst = 7"),
+        _ => (algorithm, ""),
+    };
     let toml = format!(
         r#"limits = [{{ name = "all", max = {max}, per = "50ms", algorithm = "{algorithm}"{more} }}]"#
     );
     Policy::from_toml("honest", &toml).unwrap()
+}
+
+fn terms(algorithm: &str, max: u64) -> Terms {
+    Terms { max, holds: if algorithm == "own burst" { 7 } else { max } }
 }
 
 /// One answer, kept to be told again.
@@ -65,7 +74,7 @@ async fn play(algorithm: &str, script: Script, seed: u64) -> (Vec<Told>, Vec<Ver
                 if let Some(last) = versions.last_mut() {
                     last.replaced_by = Some(now - 1);
                 }
-                let (number, terms) = (applied.policy.version(), Terms { max, holds: max });
+                let (number, terms) = (applied.policy.version(), terms(algorithm, max));
                 let terms = vec![terms];
                 versions.push(Version { number, created_at: now, replaced_by: None, terms });
             }
@@ -126,7 +135,7 @@ fn history(algorithm: &str, told: &[Told], versions: &[Version]) -> History {
 #[tokio::test]
 async fn what_an_honest_store_says_is_accepted() {
     for seed in 0..60 {
-        for algorithm in ["fixed", "sliding", "bucket"] {
+        for algorithm in ["fixed", "sliding", "bucket", "own burst"] {
             for script in [Script::Checks, Script::ChecksRefundsAndChanges] {
                 let (told, versions) = play(algorithm, script, seed).await;
                 let (_, faults) = history(algorithm, &told, &versions).judge();
@@ -140,7 +149,7 @@ async fn what_an_honest_store_says_is_accepted() {
 async fn one_refusal_turned_into_a_yes_is_one_too_many() {
     let (mut turned, mut found) = (0, 0);
     for seed in 0..4 {
-        for algorithm in ["fixed", "sliding", "bucket"] {
+        for algorithm in ["fixed", "sliding", "bucket", "own burst"] {
             let (told, versions) = play(algorithm, Script::Checks, seed).await;
             for number in 0..told.len() {
                 let mut lie = told.clone();
@@ -168,7 +177,7 @@ async fn one_refusal_turned_into_a_yes_is_one_too_many() {
 
 #[tokio::test]
 async fn one_answer_left_out_is_told_by_the_others() {
-    for algorithm in ["fixed", "sliding", "bucket"] {
+    for algorithm in ["fixed", "sliding", "bucket", "own burst"] {
         let (mut told, versions) = play(algorithm, Script::Checks, 1).await;
         let allowed = |told: &Told| matches!(told.outcome, Outcome::Allowed { .. });
         let number = told.iter().position(allowed).unwrap();
