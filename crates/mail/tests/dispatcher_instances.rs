@@ -145,8 +145,9 @@ async fn a_clock_set_ahead_makes_nobody_send_what_another_is_sending() {
 async fn a_database_that_crashes_and_comes_back_loses_nothing_and_repeats_nothing() {
     let server = tokio::task::spawn_blocking(Postgres::start).await.unwrap();
     let (url, sink) = (server.url(), sink().await);
-    let given = MailSettings { lease: Duration::from_secs(15), ..stage::settings() };
-    let mail = open(&url, given).await;
+    // Away for longer than leases last.
+    let lease = Duration::from_secs(3);
+    let mail = open(&url, MailSettings { lease, ..stage::settings() }).await;
     put_tenant(&mail, TENANT).await;
     put_account(&mail, "main", sink.plain, |account| {
         account.concurrency = 4;
@@ -159,7 +160,7 @@ async fn a_database_that_crashes_and_comes_back_loses_nothing_and_repeats_nothin
     // Kept until the end.
     let _server = tokio::task::spawn_blocking(move || {
         server.kill();
-        std::thread::sleep(Duration::from_secs(1));
+        std::thread::sleep(lease + Duration::from_secs(1));
         server.start_again();
         server
     })

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use tollgate::Instant;
+use tollgate::{Instant, StoreErrorKind};
 
 use super::delays::{after, growing};
 use super::turn::{Attempt, Context, pause};
@@ -173,21 +173,27 @@ impl Context {
     }
 
     /// Asks storage for what noting an outcome takes, however long it is away: what was sent and is
-    /// not noted is sent twice. After the lease it is somebody else's.
+    /// not noted is sent twice. What is held by this instance meanwhile it does not take for left
+    /// behind; whoever stops the dispatcher ends this too.
     async fn persist<T, F: Future<Output = Result<T, MailError>>>(
         &self,
         ask: impl Fn() -> F,
     ) -> Result<T, MailError> {
         let give_up_at = tokio::time::Instant::now() + self.inner.settings.lease;
+        let mut is_told = false;
         loop {
-            match ask().await {
+            let error = match ask().await {
                 Ok(answer) => return Ok(answer),
-                Err(error) if tokio::time::Instant::now() < give_up_at => {
-                    tracing::warn!(%error, "an outcome cannot be noted yet; trying again");
-                    tokio::time::sleep(NOTE_AGAIN).await;
-                }
-                Err(error) => return Err(error),
+                Err(error) => error,
+            };
+            if !is_outage(&error) && tokio::time::Instant::now() >= give_up_at {
+                return Err(error);
             }
+            if !is_told {
+                is_told = true;
+                tracing::warn!(%error, "an outcome cannot be noted yet; trying again");
+            }
+            tokio::time::sleep(NOTE_AGAIN).await;
         }
     }
 
@@ -207,4 +213,9 @@ impl Context {
         let digest = sha2::Sha256::new().chain_update(&self.salt).chain_update(first).finalize();
         secrets::hex(&digest[..6])
     }
+}
+
+/// Whether storage may answer otherwise later.
+fn is_outage(error: &MailError) -> bool {
+    matches!(error, MailError::Store(error) if error.kind() != StoreErrorKind::Corrupt)
 }
