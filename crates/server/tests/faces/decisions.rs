@@ -103,7 +103,7 @@ fn the_detail_of_a_refusal_is_a_sentence_with_limit_counts_and_wait() {
     ]));
     hourly.spend("p", &json!({}));
     let problem = hourly.check("p", &json!({})).problem(429);
-    assert!(problem["detail"].as_str().unwrap().contains(" days"), "{problem}");
+    assert!(problem["detail"].as_str().unwrap().contains(" minutes"), "{problem}");
 }
 
 #[test]

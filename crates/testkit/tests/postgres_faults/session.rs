@@ -18,8 +18,9 @@ impl Session {
 
     /// Until somebody waits for what this session holds.
     pub(crate) async fn until_somebody_waits(&self) {
-        let blocked =
-            "select from pg_stat_activity where pg_backend_pid() = any (pg_blocking_pids(pid))";
+        // Not by pg_stat_activity: within a transaction that shows the sessions of one moment.
+        let blocked = "select from pg_locks \
+                       where not granted and pg_backend_pid() = any (pg_blocking_pids(pid))";
         let started = Stopwatch::now();
         while self.0.query(blocked, &[]).await.unwrap().is_empty() {
             assert!(started.elapsed() < Duration::from_secs(20), "nobody waits for this session");
