@@ -7,6 +7,7 @@
 
 mod book;
 mod known;
+mod returning;
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -22,6 +23,8 @@ use crate::error::{caught, failed, timed_out};
 use crate::known::Trust;
 use crate::pool::Pool;
 use crate::session::Session;
+
+use returning::Returning;
 
 pub(crate) use book::decode;
 
@@ -96,13 +99,14 @@ impl Clerks {
 
 impl Clerk {
     async fn run(mut self, mut queue: mpsc::Receiver<Errand>) {
-        let mut errands = Vec::new();
+        let (mut errands, mut returning) = (Vec::new(), Returning::default());
         while queue.recv_many(&mut errands, 1024).await > 0 {
             errands.retain(|errand| !errand.reply.is_closed());
+            let answered = errands.len();
             for group in groups(std::mem::take(&mut errands)) {
                 self.answer(group).await;
             }
-            tokio::task::yield_now().await;
+            returning.wait(answered, &queue).await;
         }
     }
 
