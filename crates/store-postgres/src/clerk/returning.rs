@@ -6,8 +6,8 @@
 
 use tokio::sync::mpsc;
 
-/// How often the queue is looked at: about a tenth of a millisecond, and the same in every run of a
-/// simulation.
+/// How often the queue is looked at, which takes about a tenth of a millisecond. Counted, because a
+/// runtime's timers are no finer than a whole one.
 const LOOKS: u32 = 128;
 /// Groups that are not waited for after a wait in vain.
 const NOT_WAITED_FOR: u32 = 64;
