@@ -45,13 +45,18 @@ mod tests {
     async fn those_who_come_back_are_waited_for_and_others_are_not_again_and_again() {
         let (sender, queue) = mpsc::channel(16);
         let mut returning = Returning::default();
-        tokio::join!(returning.wait(3, &queue), async {
+        let found = async {
+            returning.wait(3, &queue).await;
+            queue.len()
+        };
+        let coming_back = async {
             for number in 0..3 {
                 tokio::task::yield_now().await;
                 sender.try_send(number).unwrap();
             }
-        });
-        assert_eq!((queue.len(), returning.skipped), (3, 0), "all are there");
+        };
+        let (found, ()) = tokio::join!(found, coming_back);
+        assert_eq!((found, returning.skipped), (3, 0), "all were waited for");
         returning.wait(3, &queue).await;
         assert_eq!(returning.skipped, NOT_WAITED_FOR, "nobody came");
         returning.wait(3, &queue).await;
