@@ -51,9 +51,10 @@ impl InProcess {
         stop.store(true, Ordering::Relaxed);
         let mut latencies = Vec::new();
         for call in calls {
-            latencies.append(&mut self.runtime.block_on(call)??);
+            latencies.push(self.runtime.block_on(call)??);
         }
-        Outcome::of(latencies, started.elapsed())
+        let elapsed = started.elapsed();
+        Outcome::of(latencies.concat(), elapsed)
     }
 }
 

@@ -3,6 +3,7 @@
 //! A request locks the shards of all its keys, in ascending order, and holds them while it decides.
 
 use std::hash::BuildHasher;
+use std::iter::repeat_n;
 
 use foldhash::fast::RandomState;
 use hashbrown::HashTable;
@@ -34,17 +35,26 @@ type Table = HashTable<Entry>;
 /// Whoever finds a lock taken pauses for so long before it looks again, and after the last lets the
 /// lock's own waiting begin. Growing, so that under a crowd one thread decides a few times in a
 /// row before the next comes: what it changes then stays in its cache.
-const SHORT_WAITS: [u32; 3] = [64, 128, 256];
+const PATIENT_WAITS: [u32; 3] = [64, 128, 256];
+/// So many pauses, so many times, for who already holds other locks of its request: what it changes is at
+/// hand, and with the next request it will be something else.
+const EAGER_WAITS: (u32, usize) = (2, 200);
 
 impl Shard {
     #[inline]
     fn lock(&self) -> MutexGuard<'_, Table> {
-        self.0.try_lock().unwrap_or_else(|| self.lock_slowly())
+        self.0.try_lock().unwrap_or_else(|| self.lock_slowly(PATIENT_WAITS))
+    }
+
+    #[inline]
+    fn lock_eagerly(&self) -> MutexGuard<'_, Table> {
+        let (pauses, times) = EAGER_WAITS;
+        self.0.try_lock().unwrap_or_else(|| self.lock_slowly(repeat_n(pauses, times)))
     }
 
     #[cold]
-    fn lock_slowly(&self) -> MutexGuard<'_, Table> {
-        for pauses in SHORT_WAITS {
+    fn lock_slowly(&self, waits: impl IntoIterator<Item = u32>) -> MutexGuard<'_, Table> {
+        for pauses in waits {
             (0..pauses).for_each(|_| std::hint::spin_loop());
             if let Some(guard) = self.0.try_lock() {
                 return guard;
@@ -202,9 +212,12 @@ impl Shards {
         let (guards, shared_guards) = guards.split_at_mut(unshared);
         // What others hardly wait for is all locked before any is read, so that it is fetched
         // together, and all read before the rest is locked.
-        for (spots, guards) in [(spots, guards), (shared_spots, shared_guards)] {
+        let mut is_first = true;
+        for (spots, guards) in [(spots, guards), (shared_spots, &mut *shared_guards)] {
             for (spot, guard) in spots.iter().zip(&mut *guards) {
-                *guard = Some(self.shards[spot.shard].lock());
+                let shard = &self.shards[spot.shard];
+                *guard = Some(if is_first { shard.lock() } else { shard.lock_eagerly() });
+                is_first = false;
             }
             for (spot, guard) in spots.iter().zip(guards) {
                 let key = claims[spot.position].key;
@@ -215,7 +228,9 @@ impl Shards {
                 states[spot.position] = Some(&mut entry.state);
             }
         }
-        Some(then(&mut Known(states)))
+        let result = then(&mut Known(states));
+        shared_guards.fill_with(|| None);
+        Some(result)
     }
 
     /// Puts a state back at start, when nobody else is there yet.
