@@ -18,7 +18,7 @@ use crate::time::Instant;
 pub use key::Key;
 pub use slots::{
     Assigned, Drift, Recount, ScheduleAsk, Slot, SlotAnswer, SlotAsk, SlotQuery, WindowFill,
-    assign_all, count_again, first_window, give_back,
+    assign_all, count_again, first_window, give_back, repeat,
 };
 pub use stats::{BATCH_SIZE_BOUNDS, Stats, StatsReading};
 

@@ -108,6 +108,7 @@ macro_rules! conformance {
                 an_id_without_a_time_is_repeated_without_one
                 an_id_with_other_inputs_is_refused
                 a_bad_id_or_policy_is_an_error_and_nothing_is_counted
+                a_policy_that_gives_no_more_repeats_what_it_gave
                 a_request_in_mid_window_gets_its_share
                 a_cancel_frees_its_place_and_not_its_id
                 a_raised_max_opens_the_rest_of_a_window_and_a_lowered_one_closes_it

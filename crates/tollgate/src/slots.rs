@@ -6,7 +6,7 @@ use tokio::time::Instant as Stopwatch;
 use serde_json::{Value, json};
 use tollgate_core::schedule::Plan;
 use tollgate_core::store::{
-    Base, Checked, Recount, ScheduleAsk, Slot, SlotAnswer, SlotAsk, SlotQuery,
+    Base, Checked, Recount, ScheduleAsk, Slot, SlotAnswer, SlotAsk, SlotQuery, repeat,
 };
 use tollgate_core::{Instant, Span};
 
@@ -56,32 +56,60 @@ impl Tollgate {
             Self::check_event_id(&event.event_id)?;
         }
         let started = self.shared.store.deadline().map(|_| Stopwatch::now());
-        let mut ask = self.schedule_ask(policy, events).await?;
+        let mut schedule = self.schedule(policy).await;
         for _ in 0..MAX_RELOADS {
-            match self.shared.store.assign_slots(ask.clone()).await? {
+            let (compiled, plan) = match schedule {
+                Ok(schedule) => schedule,
+                Err(error) => return self.repeat_slots(policy, &events, error).await,
+            };
+            let ask = ScheduleAsk {
+                policy: policy.to_owned(),
+                version: compiled.version(),
+                epoch: compiled.epoch(),
+                plan,
+                retention: compiled.policy().retention(),
+                events: events.clone(),
+            };
+            match self.shared.store.assign_slots(ask).await? {
                 Checked::Decided(answers) => return Ok(answers),
                 Checked::Stale(asked_by) => {
                     let again = async {
                         self.catch_up(asked_by).await?;
-                        self.schedule_ask(policy, std::mem::take(&mut ask.events)).await
+                        self.schedule(policy).await
                     };
-                    ask = self.in_time(started, again).await?;
+                    schedule = self.in_time(started, again).await;
                 }
             }
         }
         Err(changing_too_fast())
     }
 
-    async fn schedule_ask(&self, policy: &str, events: Vec<SlotAsk>) -> Result<ScheduleAsk, Error> {
+    async fn schedule(&self, policy: &str) -> Result<(Arc<Compiled>, Plan), Error> {
         let compiled = self.find_policy(policy).await?;
-        Ok(ScheduleAsk {
-            policy: policy.to_owned(),
-            version: compiled.version(),
-            epoch: compiled.epoch(),
-            plan: compiled.plan()?,
-            retention: compiled.policy().retention(),
-            events,
-        })
+        let plan = compiled.plan()?;
+        Ok((compiled, plan))
+    }
+
+    /// A policy that is gone, or gives no more slots, has given those it gave. `why` it gives none,
+    /// unless every event has one of it.
+    async fn repeat_slots(
+        &self,
+        policy: &str,
+        events: &[SlotAsk],
+        why: Error,
+    ) -> Result<Vec<SlotAnswer>, Error> {
+        let mut answers = Vec::new();
+        if let Error::NoSuchPolicy(_) | Error::NotASchedule { .. } = why {
+            for event in events {
+                match self.shared.store.slot(event.event_id.clone()).await? {
+                    Some(slot) if slot.policy == policy => {
+                        answers.push(repeat(&slot, policy, event));
+                    }
+                    _ => return Err(why),
+                }
+            }
+        }
+        if answers.is_empty() { Err(why) } else { Ok(answers) }
     }
 
     /// The slot of an event, cancelled or not.

@@ -153,6 +153,25 @@ pub fn insert_rate_limit_headers(answer: &Answer, headers: &mut HeaderMap) {
     }
 }
 
+/// The same among those of limits further in: the lists grow, and `X-RateLimit-*` stays with the
+/// tightest.
+pub fn add_rate_limit_headers(answer: &Answer, headers: &mut HeaderMap) {
+    if !headers.contains_key(RATELIMIT) {
+        return insert_rate_limit_headers(answer, headers);
+    }
+    let ours = rate_limit_headers(answer);
+    let remaining = |headers: &HeaderMap| headers.get(X_REMAINING)?.to_str().ok()?.parse().ok();
+    let theirs: Option<u64> = remaining(headers);
+    let is_tighter = theirs.is_none_or(|theirs| remaining(&ours).is_some_and(|ours| ours < theirs));
+    for (name, value) in &ours {
+        if name == RATELIMIT || name == RATELIMIT_POLICY {
+            headers.append(name, value.clone());
+        } else if is_tighter {
+            headers.insert(name, value.clone());
+        }
+    }
+}
+
 fn push_item(list: &mut Vec<u8>, name: &str, parameter: &str, value: u64) {
     push(list, "\"");
     push(list, name);

@@ -98,6 +98,30 @@ async fn a_refusal_is_as_the_seed_has_it_and_every_answer_has_headers() {
 }
 
 #[tokio::test]
+async fn of_one_limit_around_another_both_are_listed_and_the_tightest_is_told() {
+    let layer = async |max| {
+        TollgateLayer::by_value(gate().await, by("user", max)).key(header("x-user", "user"))
+    };
+    for (inner, outer) in [(1, 100), (100, 1)] {
+        let app = app(layer(inner).await).layer(layer(outer).await);
+        let reply = send(&app, request("/other", &[("x-user", "ada")])).await;
+        assert_eq!(reply.status, StatusCode::OK);
+        assert_eq!(reply.header("x-ratelimit-limit"), Some("1"), "inside {inner}");
+        assert_eq!(reply.header("x-ratelimit-remaining"), Some("0"));
+        let lists = reply.parts.headers.get_all("ratelimit-policy");
+        let quotas = [format!("\"l\";q={inner};w="), format!("\"l\";q={outer};w=")];
+        for (list, quota) in lists.iter().zip(&quotas) {
+            assert!(list.to_str().expect("text").starts_with(quota), "{list:?}");
+        }
+        assert_eq!(lists.iter().count(), 2);
+        let reply = send(&app, request("/other", &[("x-user", "ada")])).await;
+        assert_eq!(reply.status, StatusCode::TOO_MANY_REQUESTS);
+        assert_eq!(reply.header("x-ratelimit-limit"), Some("1"), "inside {inner}");
+        assert!(reply.header("retry-after").is_some());
+    }
+}
+
+#[tokio::test]
 async fn a_refusal_can_be_a_problem_document() {
     let layer = TollgateLayer::by_value(gate().await, by("user", 1))
         .key(header("x-user", "user"))

@@ -134,7 +134,7 @@ pub fn assign_all(
     let mut assigned = Assigned::default();
     for event in &ask.events {
         let answer = match known.get(&event.event_id) {
-            Some(slot) => repeat(slot, ask, event),
+            Some(slot) => repeat(slot, &ask.policy, event),
             None => match assign(ask, event, schedule, now, oldest) {
                 Ok(slot) => {
                     assigned.windows.insert(schedule.plan().index_of(slot.scheduled_at));
@@ -150,12 +150,13 @@ pub fn assign_all(
     assigned
 }
 
-fn repeat(slot: &Slot, ask: &ScheduleAsk, event: &SlotAsk) -> SlotAnswer {
+/// What an event is told that has its slot already.
+pub fn repeat(slot: &Slot, policy: &str, event: &SlotAsk) -> SlotAnswer {
     let same_time = match event.requested_at {
         Some(at) => at == slot.requested_at,
         None => !slot.is_requested_by_caller,
     };
-    if slot.policy != ask.policy || !same_time {
+    if slot.policy != policy || !same_time {
         SlotAnswer::Differs(slot.clone())
     } else if slot.cancelled_at.is_some() {
         SlotAnswer::Cancelled(slot.clone())

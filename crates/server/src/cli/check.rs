@@ -126,7 +126,32 @@ fn print_decision(decision: &Value) {
         let wait = crate::wire::wait(decision["retry_after"].as_u64().unwrap_or(1));
         say!("try again at {retry_at}, in {wait}");
     }
+    if let Some(line) = degraded(decision) {
+        say!("{line}");
+    }
     if let Some(receipt) = decision["receipt"].as_str() {
         say!("receipt {receipt}");
+    }
+}
+
+/// What was decided without the store is worth less.
+fn degraded(decision: &Value) -> Option<String> {
+    let how = match decision["degraded"].as_str()? {
+        "local" => "counted by this instance alone",
+        _ => "not counted",
+    };
+    Some(format!("the store did not answer: this was {how}, as the policy's on_store_error says"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_decision_without_the_store_says_so() {
+        let said = |degraded_as: Value| degraded(&json!({ "degraded": degraded_as }));
+        assert!(said("allow".into()).unwrap().contains("was not counted"));
+        assert!(said("local".into()).unwrap().contains("by this instance alone"));
+        assert_eq!(said(Value::Null), None);
     }
 }

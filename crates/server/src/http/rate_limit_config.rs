@@ -53,7 +53,8 @@ impl Config {
     }
 }
 
-/// Sets how many per window. Everything else the policy says stays as it is.
+/// Sets how many per window: the policy's limits become this one, which counts everybody together. Its schedule, its routes and
+/// everything else it says stays as it is.
 #[utoipa::path(post, path = "/admin/rate-limit/config", tag = "policies",
     request_body = ConfigRequest,
     responses(

@@ -140,6 +140,34 @@ pub async fn a_bad_id_or_policy_is_an_error_and_nothing_is_counted(stage: Stage)
     trial.verify(1).await;
 }
 
+pub async fn a_policy_that_gives_no_more_repeats_what_it_gave(stage: Stage) {
+    let (trial, at) = (stage.trial(PT4S).await, window_start(&stage));
+    let (id, new) = (trial.event(1), trial.event(2));
+    let first = trial.slot(&id, at).await;
+    let event = |id: &str| SlotAsk { event_id: id.to_owned(), requested_at: Some(at) };
+    let unschedulable = r#"limits = [{ name = "window", max = 100, per = "PT4S", by = ["user"] }]"#;
+    trial.apply(unschedulable).await;
+    for is_deleted in [false, true] {
+        if is_deleted {
+            trial.gate.delete_policy(&trial.name, "test").await.expect("the store answers");
+        }
+        assert_eq!(trial.ask_one(&id, at).await, SlotAnswer::Repeated(first.clone()));
+        let later = trial.ask_one(&id, at.plus_micros(1)).await;
+        assert_eq!(later, SlotAnswer::Differs(first.clone()));
+        for events in [vec![event(&new)], vec![event(&id), event(&new)]] {
+            let asked = trial.gate.assign_slots(&trial.name, events).await;
+            let is_right = match asked {
+                Err(Error::NotASchedule { .. }) => !is_deleted,
+                Err(Error::NoSuchPolicy(_)) => is_deleted,
+                _ => false,
+            };
+            assert!(is_right, "{asked:?}");
+        }
+        let asked = trial.gate.assign_slots("another policy", vec![event(&id)]).await;
+        assert!(matches!(asked, Err(Error::NoSuchPolicy(_))), "{asked:?}");
+    }
+}
+
 pub async fn a_request_in_mid_window_gets_its_share(stage: Stage) {
     let trial = stage.trial(PT4S).await;
     let at = window_start(&stage).plus(Span::from_secs(1));

@@ -70,7 +70,7 @@ where
                 settings.refund(&answer).await;
             }
             let mut response = answered?.map(Body::of_service);
-            crate::wire::insert_rate_limit_headers(&answer, response.headers_mut());
+            crate::wire::add_rate_limit_headers(&answer, response.headers_mut());
             Ok(response)
         })
     }
