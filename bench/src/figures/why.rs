@@ -7,6 +7,13 @@ pub(super) const MISSED: &[(&str, &str)] = &[
         "both wait for memory; governor decides with one atomic and keeps nothing else, we take a \
          lock, keep what refunds need, and report every limit",
     ),
+    (
+        "inprocess.three.",
+        "all or nothing: keys that both threads use are decided by one at a time, so two are as \
+         fast as one, while limitador gains from the second",
+    ),
+    ("http.memory", "both are at what the transport gives, and change places from run to run"),
+    ("edge.gate", "the answer has eight headers more to write and to send"),
     ("http.sqlite", "the file's writer shares the two cores with the server and the load"),
     (
         "postgres.refusals.http",

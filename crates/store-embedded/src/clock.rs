@@ -90,13 +90,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn is_the_wall_clock_to_the_microsecond() {
+    fn keeps_to_the_wall_clock() {
         for _ in 0..1_000_000 {
             let before = wall_nanos();
             let now = SystemClock.now().as_micros();
             let after = wall_nanos();
-            assert!(now >= before / 1_000 - 2, "{now} is behind {before}");
-            assert!(now <= after / 1_000 + 2, "{now} is ahead of {after}");
+            assert!(now >= before / 1_000 - 5, "{now} is behind {before}");
+            assert!(now <= after / 1_000 + 5, "{now} is ahead of {after}");
         }
     }
 
