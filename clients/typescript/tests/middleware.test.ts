@@ -194,6 +194,32 @@ test("an answer whose headers cannot be changed has them all the same", async ()
   expect(await fetched.json()).toBeTruthy();
 });
 
+test("two limits in a row both tell their state, and a refusal its own", async () => {
+  await gate.policies.put("wide", perUser(9, "60s"));
+  const handler = limit({ policy: "wide" })(limit()(hello));
+  const passed = await handler(request());
+  expect(passed.headers.get("ratelimit")).toMatch(/^"user";r=1;t=\d+, "user";r=8;t=\d+$/);
+  expect(passed.headers.get("ratelimit-policy")).toBe('"user";q=2;w=60, "user";q=9;w=60');
+  expect(passed.headers.get("x-ratelimit-remaining")).toBe("1");
+  await handler(request());
+  const refused = await handler(request());
+  const wait = refused.headers.get("retry-after");
+  expect([refused.status, (await refused.json()).retry_after]).toEqual([429, Number(wait)]);
+  expect(refused.headers.get("x-ratelimit-limit")).toBe("2");
+  expect(refused.headers.get("x-ratelimit-remaining")).toBe("0");
+  expect(refused.headers.get("ratelimit")).toMatch(/^"user";r=0;t=\d+, "user";r=6;t=\d+$/);
+  // Also where the headers of what it answers cannot be changed.
+  const again = limit({ policy: "wide" })(() =>
+    fetch(`${server.url}/api/v1/check`, {
+      method: "POST",
+      body: JSON.stringify({ policy: "api", subject: { user: `${user}` } }),
+    }),
+  );
+  const fetched = await again(request());
+  expect([fetched.status, fetched.headers.get("x-ratelimit-limit")]).toEqual([429, "2"]);
+  expect(fetched.headers.get("ratelimit")).toMatch(/^"user";r=0;t=\d+, "user";r=5;t=\d+$/);
+});
+
 test("a client's own idempotency key does not let it pass uncounted", async () => {
   const handler = limit()(hello);
   const headers = { "Idempotency-Key": "always the same" };
