@@ -1,7 +1,7 @@
 import { createServer } from "node:http";
 import type { AddressInfo } from "node:net";
 import { afterAll, beforeAll, beforeEach, expect, test } from "vitest";
-import { type RateLimitOptions, rateLimit, Tollgate } from "../src/index.js";
+import { type RateLimitOptions, rateLimit, Tollgate, withBackoff } from "../src/index.js";
 import { perUser, type Server, startServer } from "./support/server.js";
 
 let server: Server;
@@ -192,6 +192,14 @@ test("an answer whose headers cannot be changed has them all the same", async ()
   const fetched = await limit()(() => fetch(`${server.url}/healthz`))(request());
   expect(fetched.headers.get("x-ratelimit-remaining")).toBe("0");
   expect(await fetched.json()).toBeTruthy();
+});
+
+test("a limiter whose fetch waits is not waited for longer than told, and refuses as ever", async () => {
+  const patient = new Tollgate({ url: server.url, fetch: withBackoff(fetch) });
+  const handler = limit({ gate: patient, timeoutMs: 400, cost: 2 })(hello);
+  expect((await handler(request())).status).toBe(200);
+  const refused = await handler(request());
+  expect([refused.status, (await refused.json()).retry_after > 50]).toEqual([429, true]);
 });
 
 test("two limits in a row both tell their state, and a refusal its own", async () => {
