@@ -121,7 +121,7 @@ class ScriptedHandler(BaseHTTPRequestHandler):
     server: Scripted
 
     def do_POST(self) -> None:
-        self.rfile.read(int(self.headers["content-length"]))
+        self.rfile.read(int(self.headers.get("content-length", 0)))
         answers = self.server.answers
         status, headers, body = answers[min(self.server.asked, len(answers) - 1)]
         self.server.asked += 1
@@ -132,6 +132,8 @@ class ScriptedHandler(BaseHTTPRequestHandler):
         self.send_header("content-length", str(len(body)))
         self.end_headers()
         self.wfile.write(body.encode())
+
+    do_DELETE = do_POST
 
     def log_message(self, *_arguments: object) -> None:
         pass

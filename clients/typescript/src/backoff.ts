@@ -13,7 +13,8 @@ export const RATE_LIMIT_EVENT = "rate-limit-error";
 const FIRST_MS = 1_000;
 const LONGEST_MS = 32_000;
 const JITTER = 0.25;
-const LONGEST_TIMER_MS = 0x7fff_ffff;
+/** A longer timer ends at once. */
+export const LONGEST_TIMER_MS = 0x7fff_ffff;
 
 /** Calls in all, the first included. */
 export const DEFAULT_ATTEMPTS = 3;
@@ -103,7 +104,8 @@ export type BackoffFetch = ((input: RequestInfo | URL, init?: RequestInit) => Pr
 
 /**
  * Wraps a fetch: refused requests are tried again after the wait the server asks for, at least
- * 1, 2, 4 … 32 s (±25 %). The last refusal is an ordinary response.
+ * 1, 2, 4 … 32 s (±25 %). The last refusal is an ordinary response, also when the time of an
+ * `AbortSignal.timeout` is up during a wait.
  */
 export function withBackoff(fetch: Fetch, options: BackoffOptions = {}): BackoffFetch {
   const { maxWaitMs = DEFAULT_MAX_WAIT_MS, random } = options;
@@ -128,9 +130,15 @@ export function withBackoff(fetch: Fetch, options: BackoffOptions = {}): Backoff
         });
       }
       if (!willRetry) return response;
-      // An unread body would hold its connection while we wait.
-      await response.body?.cancel();
-      await wait(ms, signal);
+      // Read while we wait: unread it would hold its connection, and end with the signal.
+      const body = response.arrayBuffer().catch(() => null);
+      try {
+        await wait(ms, signal);
+      } catch (error) {
+        // Out of time is not out of answers: it was refused.
+        if ((error as Error | null)?.name !== "TimeoutError") throw error;
+        return new Response(await body, response);
+      }
     }
   };
   return Object.assign(send, { events });

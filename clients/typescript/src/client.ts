@@ -4,6 +4,7 @@
  * `withBackoff(fetch)` for that.
  */
 
+import { LONGEST_TIMER_MS } from "./backoff.js";
 import type {
   AuditedSlot,
   Config,
@@ -41,7 +42,10 @@ export interface TollgateOptions {
   apiKey?: string | undefined;
   /** Another fetch, such as `withBackoff(fetch)`. */
   fetch?: (input: string, init: RequestInit) => Promise<Response>;
-  /** How long a call may take, retries of its fetch included: 10 s if not said. */
+  /**
+   * How long a call may take, retries of its fetch included: 10 s if not said, for ever if above
+   * 24 days.
+   */
   timeoutMs?: number;
 }
 
@@ -256,6 +260,8 @@ export class Tollgate {
   async #send(call: Call): Promise<{ response: Response; value: unknown }> {
     const { url, token, apiKey, fetch = globalThis.fetch } = this.#options;
     const timeoutMs = call.timeoutMs ?? this.#options.timeoutMs ?? TIMEOUT_MS;
+    // Written so that what is no number is refused too.
+    if (!(timeoutMs >= 0)) throw new RangeError(`timeoutMs is ${timeoutMs}`);
     // A URL leaves out such segments, escaped or not, and would name something else.
     if (/\/\.{0,2}(\/|$)/.test(call.path)) {
       throw new RangeError(`an id in ${call.path} is empty or of dots alone: no URL can name it`);
@@ -265,7 +271,7 @@ export class Tollgate {
     if (apiKey) headers["X-API-Key"] = apiKey;
     if (call.idempotencyKey) headers["Idempotency-Key"] = call.idempotencyKey;
     if (call.body !== undefined) headers["Content-Type"] = "application/json";
-    const late = timeoutMs === Infinity ? [] : [AbortSignal.timeout(timeoutMs)];
+    const late = timeoutMs > LONGEST_TIMER_MS ? [] : [AbortSignal.timeout(Math.ceil(timeoutMs))];
     const init: RequestInit = {
       method: call.method,
       headers,

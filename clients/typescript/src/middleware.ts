@@ -43,14 +43,10 @@ export interface RateLimitOptions<Rest extends unknown[] = unknown[]> {
   report?: (error: unknown) => void;
 }
 
-const TOLD = [
-  "RateLimit-Policy",
-  "RateLimit",
-  "X-RateLimit-Limit",
-  "X-RateLimit-Remaining",
-  "X-RateLimit-Reset",
-  "Retry-After",
-];
+/** These are lists: a handler limited twice tells of both. */
+const LISTS = ["RateLimit-Policy", "RateLimit"];
+/** One value each: that of the innermost limit, so that a refusal tells of the one that refused. */
+const SINGLE = ["X-RateLimit-Limit", "X-RateLimit-Remaining", "X-RateLimit-Reset", "Retry-After"];
 
 const FAILED = "the rate limit check failed";
 /** The request itself is at fault, and will be again. */
@@ -164,15 +160,16 @@ function withHeaders(response: Response, told: Headers): Response {
   // An upgrade or a network error is not a response that can be copied.
   if (response.status < 200) return response;
   let marked = response;
-  for (const name of TOLD) {
+  const missing = SINGLE.filter((name) => !response.headers.has(name));
+  for (const name of [...LISTS, ...missing]) {
     const value = told.get(name);
     if (value === null) continue;
     try {
-      marked.headers.set(name, value);
+      marked.headers.append(name, value);
     } catch {
       // What came from fetch or a redirect has headers that cannot be changed.
       marked = new Response(response.body, response);
-      marked.headers.set(name, value);
+      marked.headers.append(name, value);
     }
   }
   return marked;

@@ -34,7 +34,8 @@ export interface UseRateLimit {
   canRetry: () => boolean;
   /**
    * Makes a call; if it is refused (it returns a 429 response, or throws an error whose `status` is
-   * 429), waits once and makes it again. Throws the last refusal, and any other error at once.
+   * 429), waits once and makes it again. Throws the last refusal, any other error at once, and an
+   * `AbortError` if the component goes away while it waits.
    */
   withRateLimit: <T>(fn: (attempt: Attempt) => Promise<T>, attempts?: number) => Promise<T>;
   /** Until when no call is made, by this machine's clock; `null` when calls may be made. */

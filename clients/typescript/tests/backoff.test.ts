@@ -102,6 +102,25 @@ describe("by the clock", () => {
     expect(asked).toEqual([0]);
   });
 
+  test("a timeout ends the wait with the refusal, which can still be read", async () => {
+    const { asked, fetch } = answers([429, { "retry-after": "10" }]);
+    const controller = new AbortController();
+    const call = withBackoff(fetch)("/", { signal: controller.signal });
+    await vi.advanceTimersByTimeAsync(4_000);
+    controller.abort(new DOMException("time is up", "TimeoutError"));
+    const response = await call;
+    expect([response.status, await response.text()]).toEqual([429, "x"]);
+    expect(response.headers.get("retry-after")).toBe("10");
+    expect(vi.getTimerCount()).toBe(0);
+    expect(asked).toEqual([0]);
+  });
+
+  test("a refusal that never ends does not hold up the next try", async () => {
+    const refusals = [new Response(new ReadableStream(), { status: 429 })];
+    const fetch = async () => refusals.pop() ?? new Response();
+    expect(await run(withBackoff(fetch)("/"))).toBe(200);
+  });
+
   test("tells of every refusal", async () => {
     const { fetch } = answers([429, { "retry-after": "3", "x-ratelimit-remaining": "0" }], [429]);
     const send = withBackoff(fetch, { attempts: 2, random: middle });

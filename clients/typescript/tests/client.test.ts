@@ -1,7 +1,7 @@
 import { createServer } from "node:http";
 import type { AddressInfo } from "node:net";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
-import { Tollgate, TollgateError, withBackoff } from "../src/index.js";
+import { RATE_LIMIT_EVENT, Tollgate, TollgateError, withBackoff } from "../src/index.js";
 import { perUser, type Server, startServer } from "./support/server.js";
 
 let server: Server;
@@ -76,6 +76,35 @@ describe("checks", () => {
     const start = performance.now();
     expect((await patient.check("brief", { user: "ada" })).allowed).toBe(true);
     expect(performance.now() - start).toBeGreaterThan(900);
+  });
+});
+
+describe("time", () => {
+  beforeAll(() => gate.policies.put("rare", perUser(1, "60s")));
+
+  test("that is up while a refusal is waited out leaves the refusal, an abort nothing", async () => {
+    const patient = new Tollgate({ url: server.url, token, fetch: withBackoff(fetch) });
+    await patient.check("rare", { user: "ada" });
+    const refused = await patient.check("rare", { user: "ada" }, { timeoutMs: 300 });
+    expect(refused.allowed).toBe(false);
+    expect(refused.retry_after).toBeGreaterThan(50);
+    const controller = new AbortController();
+    const reason = new Error("changed my mind");
+    const waits = withBackoff(fetch);
+    waits.events.addEventListener(RATE_LIMIT_EVENT, () => controller.abort(reason));
+    const given = new Tollgate({ url: server.url, token, fetch: waits });
+    const { signal } = controller;
+    await expect(given.check("rare", { user: "ada" }, { signal })).rejects.toBe(reason);
+  });
+
+  test("may be any that is not less than none, also longer than a timer", async () => {
+    for (const timeoutMs of [2 ** 31, 2 ** 32, 1e12, Infinity, 9999.5]) {
+      expect((await gate.peek("rare", { user: "eve" }, { timeoutMs })).allowed).toBe(true);
+    }
+    for (const timeoutMs of [-1, Number.NaN]) {
+      const call = gate.peek("rare", { user: "eve" }, { timeoutMs });
+      await expect(call).rejects.toThrow(new RangeError(`timeoutMs is ${timeoutMs}`));
+    }
   });
 });
 

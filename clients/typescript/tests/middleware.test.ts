@@ -1,7 +1,7 @@
 import { createServer } from "node:http";
 import type { AddressInfo } from "node:net";
 import { afterAll, beforeAll, beforeEach, expect, test } from "vitest";
-import { type RateLimitOptions, rateLimit, Tollgate } from "../src/index.js";
+import { type RateLimitOptions, rateLimit, Tollgate, withBackoff } from "../src/index.js";
 import { perUser, type Server, startServer } from "./support/server.js";
 
 let server: Server;
@@ -192,6 +192,40 @@ test("an answer whose headers cannot be changed has them all the same", async ()
   const fetched = await limit()(() => fetch(`${server.url}/healthz`))(request());
   expect(fetched.headers.get("x-ratelimit-remaining")).toBe("0");
   expect(await fetched.json()).toBeTruthy();
+});
+
+test("a limiter whose fetch waits is not waited for longer than told, and refuses as ever", async () => {
+  const patient = new Tollgate({ url: server.url, fetch: withBackoff(fetch) });
+  const handler = limit({ gate: patient, timeoutMs: 400, cost: 2 })(hello);
+  expect((await handler(request())).status).toBe(200);
+  const refused = await handler(request());
+  expect([refused.status, (await refused.json()).retry_after > 50]).toEqual([429, true]);
+});
+
+test("two limits in a row both tell their state, and a refusal its own", async () => {
+  await gate.policies.put("wide", perUser(9, "60s"));
+  const handler = limit({ policy: "wide" })(limit()(hello));
+  const passed = await handler(request());
+  expect(passed.headers.get("ratelimit")).toMatch(/^"user";r=1;t=\d+, "user";r=8;t=\d+$/);
+  expect(passed.headers.get("ratelimit-policy")).toBe('"user";q=2;w=60, "user";q=9;w=60');
+  expect(passed.headers.get("x-ratelimit-remaining")).toBe("1");
+  await handler(request());
+  const refused = await handler(request());
+  const wait = refused.headers.get("retry-after");
+  expect([refused.status, (await refused.json()).retry_after]).toEqual([429, Number(wait)]);
+  expect(refused.headers.get("x-ratelimit-limit")).toBe("2");
+  expect(refused.headers.get("x-ratelimit-remaining")).toBe("0");
+  expect(refused.headers.get("ratelimit")).toMatch(/^"user";r=0;t=\d+, "user";r=6;t=\d+$/);
+  // Also where the headers of what it answers cannot be changed.
+  const again = limit({ policy: "wide" })(() =>
+    fetch(`${server.url}/api/v1/check`, {
+      method: "POST",
+      body: JSON.stringify({ policy: "api", subject: { user: `${user}` } }),
+    }),
+  );
+  const fetched = await again(request());
+  expect([fetched.status, fetched.headers.get("x-ratelimit-limit")]).toEqual([429, "2"]);
+  expect(fetched.headers.get("ratelimit")).toMatch(/^"user";r=0;t=\d+, "user";r=5;t=\d+$/);
 });
 
 test("a client's own idempotency key does not let it pass uncounted", async () => {

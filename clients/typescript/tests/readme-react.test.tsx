@@ -36,3 +36,18 @@ test.each([
   await screen.findByText(after, {}, { timeout: 20_000 });
   await vi.waitFor(() => expect(button.disabled).toBe(false), { timeout: 20_000 });
 });
+
+// The last, as it leaves the service after a refusal.
+test("the component of react says nothing when it goes away while it waits", async () => {
+  const told = vi.fn();
+  vi.stubGlobal("alert", told);
+  const { Categorize } = await load(directory, "react");
+  const { unmount } = render(<Categorize />);
+  fireEvent.click(screen.getByRole("button"));
+  await screen.findByText(/^again in [12] s$/, {}, { timeout: 20_000 });
+  unmount();
+  // A turn of the loop: all that follows from the abort has happened.
+  await new Promise((resolve) => setTimeout(resolve));
+  expect(told).not.toHaveBeenCalled();
+  vi.unstubAllGlobals();
+});

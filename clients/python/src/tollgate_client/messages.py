@@ -107,7 +107,11 @@ class Attempt:
 
 @dataclass(frozen=True)
 class Commanded:
-    """How many messages a command was about."""
+    """How many messages a command was about.
+
+    If its answer was lost and the client asked again, those that the second time was about: a
+    deletion that was done already tells of 0.
+    """
 
     messages: int
 

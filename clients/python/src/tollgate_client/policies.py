@@ -158,7 +158,8 @@ class Policies(Section[Transport]):
     @operation
     def delete(self, name: str) -> Flow[None]:
         """Takes a policy out of force. Its versions are kept."""
-        return self._call(Call("DELETE", f"/admin/policies/{segment(name)}", nothing))
+        path = f"/admin/policies/{segment(name)}"
+        return self._call(Call("DELETE", path, nothing, takes_away=True))
 
     @operation
     def versions(self, name: str) -> Flow[tuple[PolicyVersion, ...]]:
@@ -191,7 +192,7 @@ class Overrides(Section[Transport]):
     def delete(self, policy: str, limit: str, subject: Mapping[str, str]) -> Flow[None]:
         """Takes it away again."""
         body = {"policy": policy, "limit": limit, "subject": dict(subject)}
-        return self._call(Call("DELETE", "/admin/overrides", nothing, body=body))
+        return self._call(Call("DELETE", "/admin/overrides", nothing, body=body, takes_away=True))
 
 
 class Configs(Section[Transport]):
@@ -253,7 +254,8 @@ class Tokens(Section[Transport]):
     @operation
     def delete(self, id: str) -> Flow[None]:
         """Revokes a token. The last admin's stays (`Conflict`): make another first."""
-        return self._call(Call("DELETE", f"/admin/tokens/{segment(id)}", nothing))
+        path = f"/admin/tokens/{segment(id)}"
+        return self._call(Call("DELETE", path, nothing, takes_away=True))
 
 
 def _policy(document: Mapping[str, Any]) -> Policy:

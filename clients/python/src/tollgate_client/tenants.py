@@ -86,10 +86,21 @@ class Tenants(Section[Transport]):
         report_url: str | None = None,
         report_secret: str | None = None,
     ) -> Flow[SavedTenant]:
-        """Makes a tenant, or changes its name and where its reports go."""
+        """Makes a tenant, or changes its name and where its reports go.
+
+        A `report_url` without a `report_secret` has the server make one. If that answer is lost
+        (`Unreachable`), give one of your own: it replaces what nobody saw.
+        """
         body = given(id=id, name=name, report_url=report_url, report_secret=report_secret)
         return self._call(
-            Call("POST", "/tenant", lambda answer: read(SavedTenant, answer), body=body)
+            Call(
+                "POST",
+                "/tenant",
+                lambda answer: read(SavedTenant, answer),
+                body=body,
+                # The server makes a secret, and shows it in one answer only.
+                makes_anew=report_url is not None and report_secret is None,
+            )
         )
 
     @operation
@@ -102,7 +113,7 @@ class Tenants(Section[Transport]):
     @operation
     def delete(self, id: str) -> Flow[None]:
         """Takes it away with all that is its; unsent messages stand against it (`Conflict`)."""
-        return self._call(Call("DELETE", f"/tenant/{segment(id)}", nothing))
+        return self._call(Call("DELETE", f"/tenant/{segment(id)}", nothing, takes_away=True))
 
     @operation
     def create_token(self, id: str) -> Flow[str]:
@@ -176,7 +187,8 @@ class Accounts(Section[Transport]):
     def delete(self, id: str, *, tenant_id: str | None = None) -> Flow[None]:
         """Takes an account away; its unsent messages stand against it (`Conflict`)."""
         path = f"/account/{segment(id)}"
-        return self._call(Call("DELETE", path, nothing, params={"tenant_id": tenant_id}))
+        params = {"tenant_id": tenant_id}
+        return self._call(Call("DELETE", path, nothing, params=params, takes_away=True))
 
 
 class Keys(Section[Transport]):
@@ -228,4 +240,4 @@ class Keys(Section[Transport]):
     @operation
     def delete(self, id: str) -> Flow[None]:
         """Deletes a key. Messages it sent stay."""
-        return self._call(Call("DELETE", f"/keys/{segment(id)}", nothing))
+        return self._call(Call("DELETE", f"/keys/{segment(id)}", nothing, takes_away=True))
