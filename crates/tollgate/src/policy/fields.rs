@@ -42,6 +42,8 @@ impl<'a> Fields<'a> {
     }
 
     pub(crate) fn place_of(&self, name: &str) -> String {
+        // A field can be called nothing.
+        let name = if name.is_empty() { "\"\"" } else { name };
         if self.place.is_empty() { name.to_owned() } else { format!("{}.{name}", self.place) }
     }
 
@@ -201,5 +203,14 @@ mod tests {
             let faults = Policy::from_json("p", document).unwrap_err().faults;
             assert_eq!(faults[0].place, "document");
         }
+    }
+
+    #[test]
+    fn a_field_without_a_name_is_told_with_a_place() {
+        let limit = json!({ "name": "l", "max": 1, "per": "60s", "": 1 });
+        let faults =
+            Policy::from_json("p", json!({ "limits": [limit], "": 1 })).unwrap_err().faults;
+        let places: Vec<&str> = faults.iter().map(|fault| fault.place.as_str()).collect();
+        assert_eq!(places, [r#"limits[0]."""#, r#""""#]);
     }
 }
