@@ -74,15 +74,16 @@ impl Connection {
         deadline: Deadline,
     ) -> Result<Reply, Failure> {
         let mail = Mail::new(Some(message.from.clone()), self.parameters(message)?);
-        self.command(mail, "MAIL FROM", server, deadline).await?;
+        self.command(mail, Stage::Sender, "MAIL FROM", server, deadline).await?;
         for recipient in &message.recipients {
             let doing = format!("RCPT TO <{recipient}>");
             let command = Rcpt::new(recipient.clone(), vec![]);
-            self.command(command, &doing, server, deadline).await?;
+            self.command(command, Stage::Recipient, &doing, server, deadline).await?;
         }
-        self.command(Data, "DATA", server, deadline).await?;
+        self.command(Data, Stage::Message, "DATA", server, deadline).await?;
         // One write: two would wait for each other's acknowledgement (Nagle).
-        let answer = self.command(&message.data, "sending the message", server, deadline).await;
+        let doing = "sending the message";
+        let answer = self.command(&message.data, Stage::Message, doing, server, deadline).await;
         let response = answer.map_err(|failure| {
             // The last dot may have arrived even if its answer did not.
             let maybe_sent = failure.code.is_none();
@@ -125,6 +126,7 @@ impl Connection {
     async fn command(
         &mut self,
         command: impl std::fmt::Display,
+        stage: Stage,
         doing: &str,
         server: &Server,
         deadline: Deadline,
@@ -132,8 +134,8 @@ impl Connection {
         let until = deadline.min(Deadline::now() + server.command_timeout);
         match tokio::time::timeout_at(until, self.smtp.command(command)).await {
             Ok(Ok(response)) => Ok(response),
-            Ok(Err(error)) => Err(Failure::of(&error, Stage::Message, doing)),
-            Err(_) => Err(Failure::timeout(Stage::Message, doing)),
+            Ok(Err(error)) => Err(Failure::of(&error, stage, doing)),
+            Err(_) => Err(Failure::timeout(stage, doing)),
         }
     }
 

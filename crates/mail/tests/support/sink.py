@@ -5,6 +5,7 @@ standard input. How it answers is written in the recipient's address (before the
 
     code-451-2         this code to the first two who ask, then all is well (0: always)
     code-421-1-slow    the same, with words that ask for a pause
+    code-450-0-busy    the same, with such words about the recipient only
     body-451-1         the same, said after the message instead of after the recipient
     stall              no answer, for ever; stall-1: only to the first who ask
     drop               the connection is closed; drop-1: likewise
@@ -28,6 +29,10 @@ from email import message_from_bytes, policy
 from aiosmtpd.smtp import SMTP, AuthResult
 
 USER, PASSWORD = b"ada", b"open sesame"
+WORDS = {
+    "slow": "4.7.0 too many messages, slow down",
+    "busy": "4.2.1 the user receives mail at a rate that is too much, try again later",
+}
 
 # What it does is printed; what clients do to it is the test's matter.
 logging.disable()
@@ -67,8 +72,7 @@ async def misbehave(server, address, stage, message_id=None):
     if kind in ("code", "body") and (kind == "code") == (stage == "RCPT"):
         code, times = words[0], int(words[1])
         if is_turn(address, times):
-            slow = len(words) > 2
-            text = "4.7.0 too many messages, slow down" if slow else "as the test asked"
+            text = WORDS.get(words[2]) if len(words) > 2 else "as the test asked"
             say(event="refused", connection=server.number, address=address, code=int(code),
                 message_id=message_id)
             return f"{code} {text}"
