@@ -352,6 +352,34 @@ async fn a_kept_connection_that_was_closed_is_replaced_within_the_attempt() {
 }
 
 #[tokio::test]
+async fn a_plea_on_a_kept_connection_is_about_that_one_unless_it_is_said_again() {
+    let stage = Stage::new().await;
+    stage.account("main", |_| {}).await;
+    stage.add(vec![message_to("m0", "full-1"), message("m1")]).await;
+    assert_eq!(stage.until_status("m1", Status::Sent).await.attempts, 1);
+    assert_eq!(stage.sink.events("connect").len(), 2);
+    assert_eq!(stage.read_account("main").await.resume_at, None);
+    stage.add(vec![message_to("m2", "full-2"), message("m3")]).await;
+    stage.until_paused("main").await;
+    let row = stage.until_status("m3", Status::Deferred).await;
+    assert!(row.last_error.unwrap().contains("in this connection"));
+    assert_eq!((row.attempts, stage.sink.events("connect").len()), (1, 3));
+}
+
+#[tokio::test]
+async fn a_server_that_does_not_ask_for_the_message_was_not_given_it() {
+    let stage = Stage::new().await;
+    stage.account("main", |_| {}).await;
+    stage.add(vec![message_to("m0", "odd-1")]).await;
+    let row = stage.until_status("m0", Status::Deferred).await;
+    assert_eq!(row.last_error.as_deref(), Some("DATA: 250 2.0.0 fine (expected 354)"));
+    stage.sink.wait_for("disconnect", 1).await;
+    stage.clock.set(row.deferred_until.unwrap());
+    assert_eq!(stage.until_status("m0", Status::Sent).await.attempts, 2);
+    assert_eq!(stage.sink.arrived(1).await, ["m0"]);
+}
+
+#[tokio::test]
 async fn stopping_lets_what_is_under_way_end_and_begins_nothing() {
     let mut stage = Stage::new().await;
     stage.account("main", |_| {}).await;

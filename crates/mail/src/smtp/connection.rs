@@ -21,6 +21,8 @@ use crate::model::Tls;
 
 /// How long goodbye may take.
 const QUIT_TIMEOUT: Duration = Duration::from_secs(2);
+/// The only answer to `DATA` after which a server takes the message.
+const GO_AHEAD: u16 = 354;
 
 /// Ready for a message.
 pub(crate) struct Connection {
@@ -80,7 +82,10 @@ impl Connection {
             let command = Rcpt::new(recipient.clone(), vec![]);
             self.command(command, Stage::Recipient, &doing, server, deadline).await?;
         }
-        self.command(Data, Stage::Message, "DATA", server, deadline).await?;
+        let answer = self.command(Data, Stage::Message, "DATA", server, deadline).await?;
+        if u16::from(answer.code()) != GO_AHEAD {
+            return Err(out_of_step("DATA", &answer));
+        }
         // One write: two would wait for each other's acknowledgement (Nagle).
         let doing = "sending the message";
         let answer = self.command(&message.data, Stage::Message, doing, server, deadline).await;
@@ -89,8 +94,7 @@ impl Connection {
             let maybe_sent = failure.code.is_none();
             Failure { maybe_sent, ..failure }
         })?;
-        let text: Vec<&str> = response.message().collect();
-        Ok(Reply { code: u16::from(response.code()), text: text.join(" ") })
+        Ok(Reply { code: u16::from(response.code()), text: words(&response) })
     }
 
     /// What must be announced because not every server takes it.
@@ -194,6 +198,19 @@ async fn ask_for_tls(tcp: TcpStream, server: &Server, doing: &str) -> Result<Tcp
     smtp.command(Starttls).await.map_err(|error| failed(&error))?;
     drop(smtp);
     TcpStream::from_std(ours).map_err(lost)
+}
+
+/// The server speaks of something else than it was asked: nothing it says on this connection can be
+/// relied on.
+fn out_of_step(doing: &str, answer: &Response) -> Failure {
+    let code = u16::from(answer.code());
+    let text = format!("{doing}: {code} {} (expected {GO_AHEAD})", words(answer));
+    Failure { stage: Stage::Message, code: Some(code), ..Failure::unconnected(text) }
+}
+
+fn words(answer: &Response) -> String {
+    let lines: Vec<&str> = answer.message().collect();
+    lines.join(" ")
 }
 
 /// Final unless the server says otherwise or was lost.

@@ -10,6 +10,9 @@ standard input. How it answers is written in the recipient's address (before the
     stall              no answer, for ever; stall-1: only to the first who ask
     drop               the connection is closed; drop-1: likewise
     bye                the message is taken, and soon after the connection is closed
+    full-1             the message is taken, and the next sender is told that it is too much and cut off;
+                       full-2: the next two
+    odd-1              250 instead of 354 to the first who want to send the message
     late-250           the message is taken after so many milliseconds
     latin              the message is taken, in words that are not UTF-8
     latin-550          this code to the recipient, in such words
@@ -39,6 +42,7 @@ logging.disable()
 
 asked = Counter()
 connections = 0
+cut_off = 0
 
 
 def say(**event):
@@ -54,6 +58,13 @@ class Conversation(SMTP):
             self.number = connections
             say(event="connect", connection=self.number)
         super().connection_made(transport)
+
+    async def smtp_DATA(self, arg):
+        for address in self.envelope.rcpt_tos:
+            kind, *words = address.split("@")[0].split("-")
+            if kind == "odd" and is_turn(address, int(words[0])):
+                return await self.push("250 2.0.0 fine")
+        await super().smtp_DATA(arg)
 
     def connection_lost(self, error):
         say(event="disconnect", connection=self.number)
@@ -101,6 +112,16 @@ async def misbehave(server, address, stage, message_id=None):
 
 
 class Handler:
+    async def handle_MAIL(self, server, session, envelope, address, options):
+        global cut_off
+        if cut_off > 0:
+            cut_off -= 1
+            asyncio.get_running_loop().call_soon(server.transport.close)
+            return "421 4.7.0 too many messages in this connection"
+        envelope.mail_from = address
+        envelope.mail_options.extend(options)
+        return "250 OK"
+
     async def handle_RCPT(self, server, session, envelope, address, options):
         answer = await misbehave(server, address, "RCPT")
         if answer is not None:
@@ -138,7 +159,10 @@ class Handler:
         )
         if envelope.rcpt_tos[0].startswith("bye@"):
             asyncio.get_running_loop().call_later(0.05, server.transport.close)
-        kind = envelope.rcpt_tos[0].split("@")[0]
+        kind, *words = envelope.rcpt_tos[0].split("@")[0].split("-")
+        if kind == "full":
+            global cut_off
+            cut_off = int(words[0])
         answers = {"latin": "250 f\xfcr".encode("latin-1"), "short": "250"}
         return answers.get(kind, "250 2.0.0 taken")
 
