@@ -7,7 +7,8 @@ use tollgate::Instant;
 
 use crate::error::Invalid;
 use crate::model::{
-    Account, AccountKey, MessageQuery, NewAccount, NewApiKey, NewMessage, NewTenant, Tls,
+    Account, AccountKey, MessageQuery, NewAccount, NewApiKey, NewMessage, NewTenant, SendRequest,
+    Tls,
 };
 use crate::queue::{MessageRecord, encode_content};
 use crate::settings::MailSettings;
@@ -176,8 +177,16 @@ pub(crate) fn message(
         batch_code,
         receipt: None,
         digest,
+        former_digest: None,
         content: encoded,
     })
+}
+
+/// Of a request with an API key, as it was given.
+pub(crate) fn request_digest(request: &SendRequest) -> Vec<u8> {
+    let SendRequest { to, subject, text, html, headers, account_id, from } = request;
+    let given = (to, subject, text, html, headers, account_id, from);
+    digest(&[b"send", &serde_json::to_vec(&given).expect("texts are always JSON")])
 }
 
 /// Each part with its length, so that they cannot run into each other.
