@@ -10,6 +10,7 @@ mod encryption;
 mod failure;
 mod folding;
 mod message;
+mod parts;
 mod server;
 
 use tokio::time::Instant as Deadline;

@@ -13,7 +13,7 @@ use crate::model::{
 use crate::queue::{MessageRecord, encode_content};
 use crate::settings::MailSettings;
 
-pub(crate) use content::{content, content_bytes, one_line};
+pub(crate) use content::{Composite, content, content_bytes, one_line};
 
 const MAX_ID_CHARS: usize = 128;
 const MAX_MESSAGE_ID_CHARS: usize = 255;
