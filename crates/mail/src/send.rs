@@ -29,7 +29,12 @@ struct Spent {
 
 impl Spent {
     fn answer(&self, id: String) -> Sent {
-        Sent { id, remaining: self.remaining, headers: self.headers.clone() }
+        let headers = self.headers.clone();
+        Sent { id, remaining: self.remaining, headers, replayed: false }
+    }
+
+    fn answer_again(&self, id: String) -> Sent {
+        Sent { replayed: true, ..self.answer(id) }
     }
 }
 
@@ -88,9 +93,10 @@ impl Mail {
         }
         record.receipt = Some(spent.receipt.clone());
         let (id, account) = (record.id.clone(), record.account.clone());
-        match self.inner.queue.insert(vec![record], self.now()).await {
+        let sent = match self.inner.queue.insert(vec![record], self.now()).await {
             Ok(outcomes) => match outcomes.first() {
-                Some(Inserted::New | Inserted::Again) => {}
+                Some(Inserted::New) => spent.answer(id),
+                Some(Inserted::Again) => spent.answer_again(id),
                 // The check was replayed then, so nothing was spent.
                 Some(Inserted::IdTaken) => return Err(SendError::KeyReused),
                 Some(Inserted::NoAccount) | None => {
@@ -109,9 +115,9 @@ impl Mail {
             }
             // That it is not there now would say nothing: it may come yet, and be sent.
             Err(NotWritten::Perhaps(error)) => return Err(error.into()),
-        }
+        };
         self.inner.nudges.nudge([account]);
-        Ok(spent.answer(id))
+        Ok(sent)
     }
 
     /// How a key stands. Adds nothing.
@@ -356,7 +362,8 @@ mod tests {
         let sent = send(&mail, &secret, request(), Some("once")).await.unwrap();
         let selection = Selection { tenant_id: "acme".into(), ..Selection::default() };
         assert_eq!(mail.delete_messages(&selection).await.unwrap(), 1);
-        assert_eq!(send(&mail, &secret, request(), Some("once")).await.unwrap(), sent);
+        let again = send(&mail, &secret, request(), Some("once")).await.unwrap();
+        assert_eq!(again, Sent { replayed: true, ..sent });
         let other = SendRequest { text: Some("another".into()), ..request() };
         let reused = send(&mail, &secret, other, Some("once")).await;
         assert!(matches!(reused, Err(SendError::KeyReused)), "{reused:?}");

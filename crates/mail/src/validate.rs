@@ -121,11 +121,12 @@ pub(crate) fn key(new: &NewApiKey) -> Result<(), Invalid> {
     id("account_id", &new.account_id)?;
     text("name", &new.name, MAX_NAME_CHARS)?;
     daily_limit(new.daily_limit)?;
-    if jiff::tz::TimeZone::get(&new.timezone).is_err() {
-        let message = format!("{:?} is no IANA time zone such as Europe/Rome", new.timezone);
-        return Err(Invalid::new("timezone", message));
+    // `Etc/Unknown` is found, and is no zone.
+    if jiff::tz::TimeZone::get(&new.timezone).is_ok_and(|zone| !zone.is_unknown()) {
+        return Ok(());
     }
-    Ok(())
+    let message = format!("{:?} is no IANA time zone such as Europe/Rome", new.timezone);
+    Err(Invalid::new("timezone", message))
 }
 
 pub(crate) fn daily_limit(limit: u64) -> Result<(), Invalid> {

@@ -60,7 +60,7 @@ impl Mail {
     ) -> Result<Option<Sent>, SendError> {
         let id = derived_id(&spent.receipt);
         match self.inner.queue.digest(&key.tenant_id, &id).await? {
-            Some(digest) if digest == given.digest => Ok(Some(spent.answer(id))),
+            Some(digest) if digest == given.digest => Ok(Some(spent.answer_again(id))),
             Some(_) => Err(SendError::KeyReused),
             None => Ok(None),
         }
