@@ -11,6 +11,7 @@ mod delays;
 mod ring;
 mod scout;
 mod sender;
+mod throttles;
 mod turn;
 mod under_way;
 
@@ -32,6 +33,7 @@ pub(crate) use delays::{after, growing};
 use ring::Ring;
 use scout::{Alarms, Scout};
 use sender::Sender;
+use throttles::Throttles;
 use turn::{Context, Turn};
 use under_way::UnderWay;
 
@@ -110,6 +112,7 @@ async fn run(
         reported,
         salt,
         silent_since: Mutex::default(),
+        throttles: Throttles::default(),
     });
     let mut dispatcher = Dispatcher::new(context);
     let mut idle_check = tokio::time::interval(IDLE_INTERVAL);

@@ -154,6 +154,16 @@ impl Queue {
         transaction!(write self, [] db => work::promote_due(db, now, limit))
     }
 
+    /// The digest of a message that was accepted. `None`: there is none, or it was removed long ago.
+    pub(crate) async fn digest(
+        &self,
+        tenant_id: &str,
+        id: &str,
+    ) -> Result<Option<Vec<u8>>, MailError> {
+        let (tenant_id, id) = (tenant_id.to_owned(), id.to_owned());
+        transaction!(read self, [] db => removed::digest(db, &tenant_id, &id))
+    }
+
     /// What is to be sent. `None`: the message is gone or final.
     pub(crate) async fn load_content(&self, seq: i64) -> Result<Option<Content>, MailError> {
         let sql = "select bytes from mail_content where message_seq = ?1";

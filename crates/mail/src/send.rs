@@ -1,5 +1,7 @@
 //! Mail with an API key: a daily quota that refuses.
 
+mod again;
+
 use serde::{Deserialize, Serialize};
 use subtle::ConstantTimeEq;
 use tollgate::wire::{header_texts, rate_limit_headers};
@@ -12,6 +14,7 @@ use crate::policies::key_limiter;
 use crate::queue::{Inserted, MessageRecord, NotWritten, derived_id};
 use crate::secrets;
 use crate::validate;
+use again::Given;
 
 const MAX_SUBJECT_CHARS: usize = 256;
 
@@ -22,6 +25,17 @@ struct Spent {
     remaining: u64,
     #[serde(default)]
     headers: Vec<(String, String)>,
+}
+
+impl Spent {
+    fn answer(&self, id: String) -> Sent {
+        let headers = self.headers.clone();
+        Sent { id, remaining: self.remaining, headers, replayed: false }
+    }
+
+    fn answer_again(&self, id: String) -> Sent {
+        Sent { replayed: true, ..self.answer(id) }
+    }
 }
 
 impl Mail {
@@ -48,13 +62,18 @@ impl Mail {
         request: SendRequest,
         idempotency_key: Option<&str>,
     ) -> Result<Sent, SendError> {
-        let record = self.prepare(&key, request).await?;
-        let idempotency_key = idempotency_key.map(ToOwned::to_owned);
+        let given = idempotency_key.map(|once| Given::new(&request, once));
+        let record = match (self.prepare(&key, request).await, &given) {
+            (Ok(record), _) => record,
+            (Err(error), Some(given)) => {
+                return self.answered_before(&key, given).await?.ok_or(error);
+            }
+            (Err(error), None) => return Err(error),
+        };
         let mail = self.clone();
         // In a task of its own: a caller who goes away must not stop it between the two.
-        let done = tokio::spawn(async move {
-            mail.spend_and_queue(&key, record, idempotency_key.as_deref()).await
-        });
+        let done =
+            tokio::spawn(async move { mail.spend_and_queue(&key, record, given.as_ref()).await });
         done.await.unwrap_or_else(|_| Err(MailError::unavailable("sending stopped early").into()))
     }
 
@@ -62,21 +81,30 @@ impl Mail {
         &self,
         key: &ApiKey,
         mut record: MessageRecord,
-        idempotency_key: Option<&str>,
+        given: Option<&Given>,
     ) -> Result<Sent, SendError> {
         let limiter = key_limiter(&self.inner.gate, key).map_err(SendError::from)?;
+        let idempotency_key = given.map(|given| given.idempotency_key.as_str());
         let spent = self.spend(&limiter, key, record.recipients, idempotency_key).await?;
-        if idempotency_key.is_some() {
+        if let Some(given) = given {
             record.id = derived_id(&spent.receipt);
+            record.former_digest =
+                Some(std::mem::replace(&mut record.digest, given.digest.clone()));
         }
         record.receipt = Some(spent.receipt.clone());
         let (id, account) = (record.id.clone(), record.account.clone());
-        match self.inner.queue.insert(vec![record], self.now()).await {
+        let sent = match self.inner.queue.insert(vec![record], self.now()).await {
             Ok(outcomes) => match outcomes.first() {
-                Some(Inserted::New | Inserted::Again) => {}
+                Some(Inserted::New) => spent.answer(id),
+                Some(Inserted::Again) => spent.answer_again(id),
                 // The check was replayed then, so nothing was spent.
                 Some(Inserted::IdTaken) => return Err(SendError::KeyReused),
                 Some(Inserted::NoAccount) | None => {
+                    if let Some(given) = given
+                        && let Some(sent) = self.queued_before(key, &spent, given).await?
+                    {
+                        return Ok(sent);
+                    }
                     self.give_back(&spent.receipt, idempotency_key).await;
                     return Err(no_account(&account).into());
                 }
@@ -87,9 +115,9 @@ impl Mail {
             }
             // That it is not there now would say nothing: it may come yet, and be sent.
             Err(NotWritten::Perhaps(error)) => return Err(error.into()),
-        }
+        };
         self.inner.nudges.nudge([account]);
-        Ok(Sent { id, remaining: spent.remaining, headers: spent.headers })
+        Ok(sent)
     }
 
     /// How a key stands. Adds nothing.
@@ -314,12 +342,28 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn a_retry_of_what_a_version_before_queued_is_known() {
+        let (mail, secret) = mail_with_key().await;
+        let key = mail.usable_key(&secret).await.unwrap();
+        let limiter = key_limiter(&mail.inner.gate, &key).unwrap();
+        let spent = mail.spend(&limiter, &key, 2, Some("once")).await.unwrap();
+        let mut record = mail.prepare(&key, request()).await.unwrap();
+        record.id = derived_id(&spent.receipt);
+        record.receipt = Some(spent.receipt);
+        let id = record.id.clone();
+        mail.inner.queue.insert(vec![record], mail.now()).await.unwrap();
+        assert_eq!(send(&mail, &secret, request(), Some("once")).await.unwrap().id, id);
+        assert_eq!(mail.status(None).await.unwrap().pending, 1);
+    }
+
+    #[tokio::test]
     async fn a_retry_does_not_send_what_was_removed_meanwhile() {
         let (mail, secret) = mail_with_key().await;
         let sent = send(&mail, &secret, request(), Some("once")).await.unwrap();
         let selection = Selection { tenant_id: "acme".into(), ..Selection::default() };
         assert_eq!(mail.delete_messages(&selection).await.unwrap(), 1);
-        assert_eq!(send(&mail, &secret, request(), Some("once")).await.unwrap(), sent);
+        let again = send(&mail, &secret, request(), Some("once")).await.unwrap();
+        assert_eq!(again, Sent { replayed: true, ..sent });
         let other = SendRequest { text: Some("another".into()), ..request() };
         let reused = send(&mail, &secret, other, Some("once")).await;
         assert!(matches!(reused, Err(SendError::KeyReused)), "{reused:?}");

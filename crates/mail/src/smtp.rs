@@ -10,6 +10,7 @@ mod encryption;
 mod failure;
 mod folding;
 mod message;
+mod parts;
 mod server;
 
 use tokio::time::Instant as Deadline;
@@ -35,7 +36,8 @@ pub(crate) struct Delivery {
 
 /// Sends a message over the kept connection or a new one, within the server's time for one
 /// attempt. If the kept one turns out to be closed before the message was said, a new one is
-/// tried at once.
+/// tried at once; also if the server closes it with words that ask for a pause, as those may be
+/// about that connection. If it means all of them, it says so again.
 pub(crate) async fn deliver(
     server: &Server,
     kept: Option<Connection>,
@@ -45,11 +47,10 @@ pub(crate) async fn deliver(
     if let Some(connection) = kept {
         let delivery = say(connection, server, message, deadline).await;
         match &delivery.result {
-            // A plea for a pause is about all connections.
             Err(failure)
                 if failure.connection_lost
                     && !failure.maybe_sent
-                    && failure.kind != Kind::Throttled =>
+                    && (failure.kind != Kind::Throttled || failure.stage == Stage::Sender) =>
             {
                 tracing::debug!(host = server.host, "a kept connection was closed; a new one");
             }

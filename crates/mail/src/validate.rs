@@ -7,12 +7,13 @@ use tollgate::Instant;
 
 use crate::error::Invalid;
 use crate::model::{
-    Account, AccountKey, MessageQuery, NewAccount, NewApiKey, NewMessage, NewTenant, Tls,
+    Account, AccountKey, MessageQuery, NewAccount, NewApiKey, NewMessage, NewTenant, SendRequest,
+    Tls,
 };
 use crate::queue::{MessageRecord, encode_content};
 use crate::settings::MailSettings;
 
-pub(crate) use content::{content, content_bytes, one_line};
+pub(crate) use content::{Composite, content, content_bytes, one_line};
 
 const MAX_ID_CHARS: usize = 128;
 const MAX_MESSAGE_ID_CHARS: usize = 255;
@@ -120,11 +121,12 @@ pub(crate) fn key(new: &NewApiKey) -> Result<(), Invalid> {
     id("account_id", &new.account_id)?;
     text("name", &new.name, MAX_NAME_CHARS)?;
     daily_limit(new.daily_limit)?;
-    if jiff::tz::TimeZone::get(&new.timezone).is_err() {
-        let message = format!("{:?} is no IANA time zone such as Europe/Rome", new.timezone);
-        return Err(Invalid::new("timezone", message));
+    // `Etc/Unknown` is found, and is no zone.
+    if jiff::tz::TimeZone::get(&new.timezone).is_ok_and(|zone| !zone.is_unknown()) {
+        return Ok(());
     }
-    Ok(())
+    let message = format!("{:?} is no IANA time zone such as Europe/Rome", new.timezone);
+    Err(Invalid::new("timezone", message))
 }
 
 pub(crate) fn daily_limit(limit: u64) -> Result<(), Invalid> {
@@ -176,8 +178,16 @@ pub(crate) fn message(
         batch_code,
         receipt: None,
         digest,
+        former_digest: None,
         content: encoded,
     })
+}
+
+/// Of a request with an API key, as it was given.
+pub(crate) fn request_digest(request: &SendRequest) -> Vec<u8> {
+    let SendRequest { to, subject, text, html, headers, account_id, from } = request;
+    let given = (to, subject, text, html, headers, account_id, from);
+    digest(&[b"send", &serde_json::to_vec(&given).expect("texts are always JSON")])
 }
 
 /// Each part with its length, so that they cannot run into each other.

@@ -177,17 +177,86 @@ async fn a_server_that_asks_for_a_pause_gets_one_and_nobody_else_does() {
     let until = stage.until_paused("main").await;
     assert!(about(until.micros_since(stage.clock.now()), 60));
     let row = stage.message("m0").await;
-    assert_eq!((row.status, row.deferred_until), (Status::Deferred, Some(until)));
+    let due = row.deferred_until.unwrap();
+    assert!(row.status == Status::Deferred && about(due.micros_since(until), 60), "{row:?}");
     assert!(row.last_error.unwrap().contains("slow down"));
     let mut others = message("o0");
     others.account_id = "other".into();
     stage.add(vec![others]).await;
     stage.until_status("o0", Status::Sent).await;
     assert_eq!(stage.message("m1").await.attempts, 0, "the whole account waits");
+    stage.look_at(until.plus_micros(-1)).await;
+    assert_eq!(stage.message("m1").await.attempts, 0);
     stage.clock.set(until);
-    stage.until_count(Status::Sent, 4).await;
-    assert_eq!(stage.sink.arrived(4).await, ["first", "o0", "m0", "m1"], "it kept its place");
+    stage.until_status("m1", Status::Sent).await;
+    assert_eq!(stage.message("m0").await.attempts, 1, "another message finds out");
+    stage.clock.set(due);
+    stage.until_status("m0", Status::Sent).await;
     assert_eq!(stage.attempts("m0").await[0].outcome, "throttled");
+}
+
+#[tokio::test]
+async fn what_is_said_about_one_recipient_stops_no_other_message() {
+    let stage = Stage::new().await;
+    stage.account("main", |_| {}).await;
+    stage.add(vec![message_to("m0", "code-450-0-busy"), message("m1")]).await;
+    stage.until_status("m1", Status::Sent).await;
+    let row = stage.until_status("m0", Status::Deferred).await;
+    assert!(row.last_error.unwrap().contains("at a rate"));
+    assert_eq!(stage.attempts("m0").await[0].outcome, "retry");
+    assert_eq!(stage.read_account("main").await.resume_at, None);
+}
+
+#[tokio::test]
+async fn one_message_that_is_always_throttled_stops_no_account_for_long() {
+    let stage = Stage::new().await;
+    stage.account("main", |_| {}).await;
+    stage.add(vec![message_to("m0", "code-451-0-slow")]).await;
+    for probe in 1..5 {
+        let until = stage.until_paused("main").await;
+        assert!(about(until.micros_since(stage.clock.now()), 60), "the pause does not grow");
+        let row = stage.until_status("m0", Status::Deferred).await;
+        assert_eq!(row.attempts, probe);
+        let (id, others) = (format!("m{probe}"), probe as usize);
+        stage.add(vec![message(&id)]).await;
+        stage.clock.set(until);
+        stage.until_count(Status::Sent, others).await;
+        stage.clock.set(row.deferred_until.unwrap());
+    }
+}
+
+#[tokio::test]
+async fn pauses_grow_while_the_server_asks_for_them_whatever_message_asks() {
+    let stage = Stage::new().await;
+    stage.account("main", |_| {}).await;
+    stage.add(vec![message_to("m0", "code-421-0-slow"), message_to("m1", "code-421-0-slow")]).await;
+    for secs in [60, 120, 240, 480] {
+        let until = stage.until_paused("main").await;
+        assert!(about(until.micros_since(stage.clock.now()), secs), "{secs}");
+        stage.clock.set(until);
+    }
+    assert!(stage.message("m1").await.attempts > 0);
+}
+
+#[tokio::test]
+async fn pauses_end_with_the_age_of_the_message() {
+    let given = MailSettings { max_age: Duration::from_secs(600), ..settings() };
+    let stage = Stage::with(given).await;
+    stage.account("main", |_| {}).await;
+    let accepted = stage.clock.now();
+    stage.add(vec![message_to("m0", "code-451-0-slow")]).await;
+    until("the end", async || {
+        let row = stage.message("m0").await;
+        if let Some(due) = row.deferred_until.filter(|due| *due > stage.clock.now()) {
+            stage.clock.set(due);
+        }
+        row.status == Status::Error
+    })
+    .await;
+    assert_eq!(stage.clock.now(), accepted.plus(secs(600)), "the last attempt is at the end");
+    let error = stage.message("m0").await.last_error.unwrap();
+    assert!(error.contains("given up after") && error.contains("slow down"), "{error}");
+    stage.until_paused("main").await;
 }
 
 #[tokio::test]
@@ -280,6 +349,34 @@ async fn a_kept_connection_that_was_closed_is_replaced_within_the_attempt() {
     let row = stage.until_status("m1", Status::Sent).await;
     assert_eq!(row.attempts, 1);
     assert_eq!(stage.sink.events("connect").len(), 2);
+}
+
+#[tokio::test]
+async fn a_plea_on_a_kept_connection_is_about_that_one_unless_it_is_said_again() {
+    let stage = Stage::new().await;
+    stage.account("main", |_| {}).await;
+    stage.add(vec![message_to("m0", "full-1"), message("m1")]).await;
+    assert_eq!(stage.until_status("m1", Status::Sent).await.attempts, 1);
+    assert_eq!(stage.sink.events("connect").len(), 2);
+    assert_eq!(stage.read_account("main").await.resume_at, None);
+    stage.add(vec![message_to("m2", "full-2"), message("m3")]).await;
+    stage.until_paused("main").await;
+    let row = stage.until_status("m3", Status::Deferred).await;
+    assert!(row.last_error.unwrap().contains("in this connection"));
+    assert_eq!((row.attempts, stage.sink.events("connect").len()), (1, 3));
+}
+
+#[tokio::test]
+async fn a_server_that_does_not_ask_for_the_message_was_not_given_it() {
+    let stage = Stage::new().await;
+    stage.account("main", |_| {}).await;
+    stage.add(vec![message_to("m0", "odd-1")]).await;
+    let row = stage.until_status("m0", Status::Deferred).await;
+    assert_eq!(row.last_error.as_deref(), Some("DATA: 250 2.0.0 fine (expected 354)"));
+    stage.sink.wait_for("disconnect", 1).await;
+    stage.clock.set(row.deferred_until.unwrap());
+    assert_eq!(stage.until_status("m0", Status::Sent).await.attempts, 2);
+    assert_eq!(stage.sink.arrived(1).await, ["m0"]);
 }
 
 #[tokio::test]

@@ -65,6 +65,7 @@ cases! {
         an_idempotency_key_counts_and_queues_once,
         an_idempotency_key_is_forgotten_after_a_day,
         an_idempotency_key_with_another_message_is_refused,
+        a_retry_is_answered_the_same_whatever_became_of_the_account,
         racing_retries_under_one_idempotency_key_are_one_message,
         deleting_an_unsent_message_gives_its_quota_back,
         the_sender_is_the_accounts_unless_given;

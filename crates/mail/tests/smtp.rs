@@ -5,6 +5,8 @@
 #[path = "support/stage.rs"]
 mod stage;
 
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
 use stage::{Stage, message, message_to, settings};
 use tokio::io::AsyncWriteExt;
@@ -163,6 +165,41 @@ async fn everything_a_message_can_hold_arrives_as_it_was_given() {
     assert_eq!(parts[1]["content"].as_str().unwrap().trim_end(), "<p>größer</p>");
     assert_eq!(parts[2]["filename"], "résumé.bin");
     assert_eq!(parts[2]["content"], "000102ff");
+}
+
+#[tokio::test]
+async fn spaces_arrive_as_they_were_given() {
+    let stage = Stage::new().await;
+    stage.account("main", |_| {}).await;
+    let texts = ["é  é", " é", "é ", "a   é  b c", "é é", "two  words"];
+    for (number, text) in texts.into_iter().enumerate() {
+        let mut message = message(&format!("m{number}"));
+        message.content.subject = text.into();
+        message.content.headers.insert("X-Note".into(), text.into());
+        stage.add(vec![message]).await;
+    }
+    for (arrived, text) in stage.sink.wait_for("message", texts.len()).await.iter().zip(texts) {
+        assert_eq!(arrived["headers"]["subject"], text);
+        assert_eq!(arrived["headers"]["x-note"], text);
+    }
+}
+
+#[tokio::test]
+async fn a_message_in_a_message_arrives_as_one() {
+    let stage = Stage::new().await;
+    stage.account("main", |_| {}).await;
+    let mut outer = message("m0");
+    outer.content.attachments = vec![Attachment {
+        filename: "inner.eml".into(),
+        content_type: "message/rfc822".into(),
+        content_base64: STANDARD.encode("Subject: inner\n\nfirst\n.\nlast\n"),
+    }];
+    stage.add(vec![outer]).await;
+    let arrived = stage.sink.wait_for("message", 1).await.remove(0);
+    let inner = &arrived["parts"][1];
+    assert_eq!(inner["type"], "text/plain");
+    let text = inner["content"].as_str().unwrap().replace("\r\n", "\n");
+    assert_eq!(text, "first\n.\nlast\n");
 }
 
 #[tokio::test]

@@ -11,7 +11,7 @@ use crate::problem::Problem;
 use crate::wire::json_response;
 
 const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
-const REPLAYED: HeaderName = HeaderName::from_static("idempotency-replayed");
+pub(crate) const REPLAYED: HeaderName = HeaderName::from_static("idempotency-replayed");
 const MAX_BYTES: usize = 255;
 
 /// The key of a request, if it has one: quoted (a structured-field string) or bare.

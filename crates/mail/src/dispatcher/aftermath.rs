@@ -9,7 +9,7 @@ use super::delays::{after, growing};
 use super::turn::{Attempt, Context, pause};
 use crate::error::MailError;
 use crate::model::{AccountKey, Content};
-use crate::queue::{Claimed, Finish, Finished, Outcome, PauseCause, PauseScope};
+use crate::queue::{Finish, Finished, Outcome, Pause, PauseCause, PauseScope};
 use crate::secrets;
 use crate::smtp::{Failure, Kind, Reply, Stage};
 
@@ -38,6 +38,7 @@ impl Context {
             outcome: Outcome::Sent,
         };
         self.silent_since.lock().remove(&claimed.account);
+        self.throttles.over(&claimed.account);
         self.note(&finish).await?;
         self.reported.notify_one();
         Ok(())
@@ -74,7 +75,7 @@ impl Context {
             "not sent"
         );
         tracing::debug!(tenant_id, message_id, reason = failure.text, "not sent, because");
-        self.expect(claimed, &outcome);
+        self.expect(&outcome);
         let finish = Finish {
             claimed,
             instance: &self.inner.instance,
@@ -87,10 +88,8 @@ impl Context {
         self.note(&finish).await?;
         if last {
             self.after_failure().await;
-        } else if failure.stage == Stage::Connecting && failure.kind == Kind::Temporary {
-            self.rest_server(attempt, &finish.outcome).await?;
         }
-        Ok(())
+        self.rest_server(attempt, &failure, &finish.outcome).await
     }
 
     /// What is to become of a message that was not sent.
@@ -102,6 +101,10 @@ impl Context {
         let settings = &self.inner.settings;
         let claimed = attempt.claimed;
         let reason = failure.text.clone();
+        let answered = failure.stage != Stage::Connecting && failure.code.is_some();
+        if answered && failure.kind != Kind::Throttled {
+            self.throttles.over(&claimed.account);
+        }
         if failure.kind == Kind::Permanent {
             return Ok(Outcome::Failed { reason });
         }
@@ -111,14 +114,27 @@ impl Context {
             let reason = format!("given up after {} attempts: {reason}", claimed.attempts);
             return Ok(Outcome::Failed { reason });
         }
-        if failure.kind == Kind::Throttled {
-            let delay = growing(settings.throttle_base, settings.retry_max, claimed.attempts);
-            let until = after(now, delay);
-            let pause = pause(attempt.sender, until, PauseScope::All, PauseCause::Server);
-            return Ok(Outcome::Throttled { pause, reason });
-        }
         let delay = growing(settings.retry_base, settings.retry_max, claimed.attempts);
+        if failure.kind == Kind::Throttled {
+            let pause = self.throttle(attempt, end);
+            // Behind the pause, so that another message finds out whether it is over: the server
+            // may have meant this one only.
+            let at = after(pause.until, delay).min(end);
+            return Ok(Outcome::Throttled { pause, at, reason });
+        }
         Ok(Outcome::Retry { at: after(now, delay).min(end), reason })
+    }
+
+    /// The pause that a server asked for, which ends with the message's age at the latest: then it
+    /// is tried for the last time.
+    fn throttle(&self, attempt: &Attempt<'_>, end: Instant) -> Pause {
+        let settings = &self.inner.settings;
+        let Attempt { sender, claimed, started_at, .. } = attempt;
+        let until = self.throttles.pause(&claimed.account, *started_at, |in_a_row| {
+            let delay = growing(settings.throttle_base, settings.retry_max, in_a_row);
+            after(self.inner.gate.now(), delay).min(end)
+        });
+        pause(sender, until, PauseScope::All, PauseCause::Server)
     }
 
     /// A message ages from its first attempt: it is not its fault how long it had to wait for its
@@ -134,7 +150,7 @@ impl Context {
         let log = self.persist(look_up).await?;
         let first = log.first().map_or(*started_at, |first| first.started_at);
         let mut silent_since = self.silent_since.lock();
-        if failure.stage == Stage::Message {
+        if failure.stage != Stage::Connecting {
             silent_since.remove(&claimed.account);
             return Ok(first);
         }
@@ -143,22 +159,43 @@ impl Context {
     }
 
     /// Notes when there is something to do again.
-    fn expect(&self, claimed: &Claimed, outcome: &Outcome) {
+    fn expect(&self, outcome: &Outcome) {
         match outcome {
             Outcome::Retry { at, .. } => self.alarms.look_at(*at),
-            Outcome::Throttled { pause, .. } => {
-                let AccountKey { tenant_id, account_id } = &claimed.account;
-                tracing::warn!(tenant_id, account_id, "the server asks for a pause");
-                self.alarms.wake(&claimed.account, pause.scope, pause.until);
+            Outcome::Throttled { pause, at, .. } => {
+                self.expect_pause(pause);
+                self.alarms.look_at(*at);
             }
             Outcome::Sent | Outcome::Failed { .. } | Outcome::RateLimited { .. } => {}
         }
     }
 
-    /// A server that cannot be talked to is not asked again for each of its messages.
-    async fn rest_server(&self, attempt: &Attempt<'_>, outcome: &Outcome) -> Result<(), MailError> {
-        let Outcome::Retry { at, .. } = outcome else { return Ok(()) };
-        let pause = pause(attempt.sender, *at, PauseScope::All, PauseCause::Server);
+    fn expect_pause(&self, pause: &Pause) {
+        let AccountKey { tenant_id, account_id } = &pause.account;
+        tracing::warn!(tenant_id, account_id, "the server asks for a pause");
+        self.alarms.wake(&pause.account, pause.scope, pause.until);
+    }
+
+    /// A server that cannot be talked to, or asks for a pause, is not asked again for each of its
+    /// messages.
+    async fn rest_server(
+        &self,
+        attempt: &Attempt<'_>,
+        failure: &Failure,
+        outcome: &Outcome,
+    ) -> Result<(), MailError> {
+        let pause = match (failure.kind, outcome) {
+            (Kind::Temporary, Outcome::Retry { at, .. }) if failure.stage == Stage::Connecting => {
+                pause(attempt.sender, *at, PauseScope::All, PauseCause::Server)
+            }
+            // That this message ends does not mean that the others may come.
+            (Kind::Throttled, Outcome::Failed { .. }) => {
+                let pause = self.throttle(attempt, Instant::MAX);
+                self.expect_pause(&pause);
+                pause
+            }
+            _ => return Ok(()),
+        };
         self.inner.queue.pause_account(&pause).await
     }
 

@@ -11,6 +11,7 @@ use tollgate::Instant;
 use super::delays::after;
 use super::scout::Alarms;
 use super::sender::{Pace, Sender};
+use super::throttles::Throttles;
 use super::under_way::UnderWay;
 use crate::error::MailError;
 use crate::mail::Inner;
@@ -33,6 +34,7 @@ pub(super) struct Context {
     pub(super) salt: Vec<u8>,
     /// Accounts whose server cannot be talked to, and since when. Of this run only.
     pub(super) silent_since: Mutex<HashMap<AccountKey, Instant>>,
+    pub(super) throttles: Throttles,
 }
 
 /// A turn that is over.

@@ -114,6 +114,8 @@ pub struct Sent {
     pub remaining: u64,
     /// How the day's limit stands, as HTTP headers.
     pub headers: Vec<(String, String)>,
+    /// It was taken before, under the same idempotency key.
+    pub replayed: bool,
 }
 
 /// Where a message is in its life, as it is shown.

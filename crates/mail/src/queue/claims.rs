@@ -111,8 +111,8 @@ pub(crate) enum Outcome {
     RateLimited { reason: String },
     /// Deferred until `at`.
     Retry { at: Instant, reason: String },
-    /// Back in its place, and the account stops.
-    Throttled { pause: Pause, reason: String },
+    /// Deferred until `at`, and the account stops.
+    Throttled { pause: Pause, at: Instant, reason: String },
 }
 
 /// Whether an outcome was noted.

@@ -23,7 +23,7 @@ pub(super) async fn finish(db: &Db<'_>, finish: &Finish<'_>) -> Result<Finished,
     let claimed = finish.claimed;
     let before = db
         .row(
-            "select state, lease_by, attempts, batch_code, receipt, due_at from mail_message \
+            "select state, lease_by, attempts, batch_code, receipt from mail_message \
              where seq = ?1 [for update]",
             values![claimed.seq],
         )
@@ -73,9 +73,8 @@ async fn after(db: &Db<'_>, before: &Row, finish: &Finish<'_>) -> Result<After, 
         Outcome::Sent => (State::Sent, None, None, attempts),
         Outcome::Failed { reason } => (State::Error, None, Some(reason), attempts),
         Outcome::RateLimited { reason } => (State::Error, None, Some(reason), attempts - 1),
-        Outcome::Retry { at, reason } => (State::Deferred, Some(*at), Some(reason), attempts),
-        Outcome::Throttled { reason, .. } => {
-            (State::Waiting, before.opt_instant(5), Some(reason), attempts)
+        Outcome::Retry { at, reason } | Outcome::Throttled { at, reason, .. } => {
+            (State::Deferred, Some(*at), Some(reason), attempts)
         }
     };
     let is_final = matches!(state, State::Sent | State::Error);

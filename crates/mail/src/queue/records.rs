@@ -44,6 +44,8 @@ pub(crate) struct MessageRecord {
     pub(crate) receipt: Option<String>,
     /// Of everything the caller gave: the same id with another one is a mistake.
     pub(crate) digest: Vec<u8>,
+    /// The same as versions before made it for a send: of what the account added as well.
+    pub(crate) former_digest: Option<Vec<u8>>,
     pub(crate) content: Vec<u8>,
 }
 
@@ -99,7 +101,8 @@ impl From<NotWritten> for MailError {
 impl Inserted {
     /// What a message is that comes when one with its id and this digest was there before.
     pub(super) fn beside(digest: &[u8], message: &MessageRecord) -> Self {
-        if digest == message.digest { Self::Again } else { Self::IdTaken }
+        let is_same = digest == message.digest || message.former_digest.as_deref() == Some(digest);
+        if is_same { Self::Again } else { Self::IdTaken }
     }
 }
 

@@ -39,6 +39,17 @@ pub(super) async fn unless_removed(
     Ok(Err(Inserted::beside(&digest, message)))
 }
 
+/// Of a message that is there, or was removed not long ago.
+pub(super) async fn digest(
+    db: &Db<'_>,
+    tenant_id: &str,
+    id: &str,
+) -> Result<Option<Vec<u8>>, MailError> {
+    let sql = "select digest from mail_message where tenant_id = ?1 and id = ?2 union all \
+         select digest from mail_removed where tenant_id = ?1 and id = ?2 limit 1";
+    Ok(db.row(sql, values![tenant_id, id]).await?.and_then(|row| row.opt_bytes(0)))
+}
+
 /// Forgets up to `limit` whose time is over. How many.
 pub(super) async fn forget(db: &Db<'_>, now: Instant, limit: u32) -> Result<u64, MailError> {
     let sql = "delete from mail_removed where (tenant_id, id) in ( \

@@ -21,6 +21,8 @@ use crate::model::Tls;
 
 /// How long goodbye may take.
 const QUIT_TIMEOUT: Duration = Duration::from_secs(2);
+/// The only answer to `DATA` after which a server takes the message.
+const GO_AHEAD: u16 = 354;
 
 /// Ready for a message.
 pub(crate) struct Connection {
@@ -74,22 +76,25 @@ impl Connection {
         deadline: Deadline,
     ) -> Result<Reply, Failure> {
         let mail = Mail::new(Some(message.from.clone()), self.parameters(message)?);
-        self.command(mail, "MAIL FROM", server, deadline).await?;
+        self.command(mail, Stage::Sender, "MAIL FROM", server, deadline).await?;
         for recipient in &message.recipients {
             let doing = format!("RCPT TO <{recipient}>");
             let command = Rcpt::new(recipient.clone(), vec![]);
-            self.command(command, &doing, server, deadline).await?;
+            self.command(command, Stage::Recipient, &doing, server, deadline).await?;
         }
-        self.command(Data, "DATA", server, deadline).await?;
+        let answer = self.command(Data, Stage::Message, "DATA", server, deadline).await?;
+        if u16::from(answer.code()) != GO_AHEAD {
+            return Err(out_of_step("DATA", &answer));
+        }
         // One write: two would wait for each other's acknowledgement (Nagle).
-        let answer = self.command(&message.data, "sending the message", server, deadline).await;
+        let doing = "sending the message";
+        let answer = self.command(&message.data, Stage::Message, doing, server, deadline).await;
         let response = answer.map_err(|failure| {
             // The last dot may have arrived even if its answer did not.
             let maybe_sent = failure.code.is_none();
             Failure { maybe_sent, ..failure }
         })?;
-        let text: Vec<&str> = response.message().collect();
-        Ok(Reply { code: u16::from(response.code()), text: text.join(" ") })
+        Ok(Reply { code: u16::from(response.code()), text: words(&response) })
     }
 
     /// What must be announced because not every server takes it.
@@ -125,6 +130,7 @@ impl Connection {
     async fn command(
         &mut self,
         command: impl std::fmt::Display,
+        stage: Stage,
         doing: &str,
         server: &Server,
         deadline: Deadline,
@@ -132,8 +138,8 @@ impl Connection {
         let until = deadline.min(Deadline::now() + server.command_timeout);
         match tokio::time::timeout_at(until, self.smtp.command(command)).await {
             Ok(Ok(response)) => Ok(response),
-            Ok(Err(error)) => Err(Failure::of(&error, Stage::Message, doing)),
-            Err(_) => Err(Failure::timeout(Stage::Message, doing)),
+            Ok(Err(error)) => Err(Failure::of(&error, stage, doing)),
+            Err(_) => Err(Failure::timeout(stage, doing)),
         }
     }
 
@@ -192,6 +198,19 @@ async fn ask_for_tls(tcp: TcpStream, server: &Server, doing: &str) -> Result<Tcp
     smtp.command(Starttls).await.map_err(|error| failed(&error))?;
     drop(smtp);
     TcpStream::from_std(ours).map_err(lost)
+}
+
+/// The server speaks of something else than it was asked: nothing it says on this connection can be
+/// relied on.
+fn out_of_step(doing: &str, answer: &Response) -> Failure {
+    let code = u16::from(answer.code());
+    let text = format!("{doing}: {code} {} (expected {GO_AHEAD})", words(answer));
+    Failure { stage: Stage::Message, code: Some(code), ..Failure::unconnected(text) }
+}
+
+fn words(answer: &Response) -> String {
+    let lines: Vec<&str> = answer.message().collect();
+    lines.join(" ")
 }
 
 /// Final unless the server says otherwise or was lost.

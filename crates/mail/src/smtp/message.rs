@@ -4,14 +4,13 @@ use std::collections::HashSet;
 use std::time::{Duration, SystemTime};
 
 use lettre::Address;
-use lettre::message::header::{ContentTransferEncoding, ContentType, HeaderName, HeaderValue};
-use lettre::message::{
-    Attachment, Body, Mailbox, Mailboxes, Message, MessageBuilder, MultiPart, SinglePart,
-};
+use lettre::message::header::{HeaderName, HeaderValue};
+use lettre::message::{Mailbox, Mailboxes, Message};
 use sha2::{Digest, Sha256};
 use tollgate::Instant;
 
 use super::folding::{MAX_LINE_BYTES, encoded_words, folded, list};
+use super::parts::with_parts;
 use crate::address::mailbox;
 use crate::model::Content;
 use crate::secrets;
@@ -52,7 +51,7 @@ impl Outgoing {
             .message_id(Some(message_id(identity, &from.email)))
             .date(system_time(date))
             .raw_header(addresses("From", std::slice::from_ref(&from)))
-            .raw_header(subject(&content.subject));
+            .raw_header(words(HeaderName::new_from_ascii_str("Subject"), &content.subject));
         if let Some(given) = &content.reply_to {
             builder = builder.raw_header(addresses("Reply-To", &[mailbox(given)?]));
         }
@@ -65,7 +64,7 @@ impl Outgoing {
         for (name, value) in &content.headers {
             let name = HeaderName::new_from_ascii(name.clone())
                 .map_err(|_| format!("{name:?} is not a header's name"))?;
-            builder = builder.raw_header(HeaderValue::new(name, value.clone()));
+            builder = builder.raw_header(words(name, value));
         }
         let envelope = lettre::address::Envelope::new(Some(from.email.clone()), recipients.clone());
         builder = builder.envelope(envelope.map_err(|error| error.to_string())?);
@@ -82,11 +81,12 @@ impl Outgoing {
     }
 }
 
-/// lettre breaks a text at spaces only.
-fn subject(text: &str) -> HeaderValue {
-    let name = HeaderName::new_from_ascii_str("Subject");
+/// A header of any words. lettre breaks a text at spaces only, and says several of them between
+/// words that are not ASCII as they are, where readers take them for none.
+fn words(name: HeaderName, text: &str) -> HeaderValue {
     let fits = |word: &str| word.len() <= MAX_WORD_BYTES || !word.is_ascii();
-    if text.split(' ').all(fits) {
+    let loses_spaces = !text.is_ascii() && (text.contains("  ") || text.trim_matches(' ') != text);
+    if text.split(' ').all(fits) && !loses_spaces {
         return HeaderValue::new(name, text.to_owned());
     }
     HeaderValue::dangerous_new_pre_encoded(name, text.to_owned(), encoded_words(text))
@@ -118,48 +118,6 @@ fn message_id(identity: Identity<'_>, from: &Address) -> String {
 fn system_time(at: Instant) -> SystemTime {
     let micros = u64::try_from(at.as_micros()).unwrap_or(0);
     SystemTime::UNIX_EPOCH + Duration::from_micros(micros)
-}
-
-fn with_parts(builder: MessageBuilder, content: &Content) -> Result<Message, String> {
-    let failed = |error: lettre::error::Error| error.to_string();
-    let text = content.body.as_deref().map(with_plain_ends).map(SinglePart::plain);
-    let html = content.html.as_deref().map(with_plain_ends).map(SinglePart::html);
-    if content.attachments.is_empty() {
-        return match (text, html) {
-            (Some(text), Some(html)) => {
-                builder.multipart(MultiPart::alternative().singlepart(text).singlepart(html))
-            }
-            (Some(only), None) | (None, Some(only)) => builder.singlepart(only),
-            (None, None) => builder.singlepart(SinglePart::plain(String::new())),
-        }
-        .map_err(failed);
-    }
-    let mixed = MultiPart::mixed();
-    let mut parts = match (text, html) {
-        (Some(text), Some(html)) => {
-            mixed.multipart(MultiPart::alternative().singlepart(text).singlepart(html))
-        }
-        (Some(only), None) | (None, Some(only)) => mixed.singlepart(only),
-        (None, None) => mixed.build(),
-    };
-    for file in &content.attachments {
-        let kind = ContentType::parse(&file.content_type)
-            .map_err(|_| format!("{:?} is not a media type", file.content_type))?;
-        let bytes =
-            file.bytes().ok_or_else(|| format!("attachment {:?} is not base64", file.filename))?;
-        // Always base64: lettre would say a file that is plain text as it is, with its own ends of
-        // line, and a dot between two of them ends the message for some servers.
-        let body = Body::new_with_encoding(bytes, ContentTransferEncoding::Base64)
-            .map_err(|_| format!("attachment {:?} cannot be encoded", file.filename))?;
-        parts = parts.singlepart(Attachment::new(file.filename.clone()).body(body, kind));
-    }
-    builder.multipart(parts).map_err(failed)
-}
-
-/// Every end of line as `\n`, of which lettre makes `\r\n`; it leaves a `\r` alone, and some servers
-/// take that for an end of line too.
-fn with_plain_ends(text: &str) -> String {
-    text.replace("\r\n", "\n").replace('\r', "\n")
 }
 
 /// A line that begins with a dot gets another one, and a dot alone ends it all.
@@ -217,11 +175,12 @@ mod tests {
             let mut content = content();
             content.body = Some(text.clone());
             content.html = Some(text.clone());
-            content.attachments = vec![Attachment {
+            let attached = |content_type: &str| Attachment {
                 filename: "a.txt".into(),
-                content_type: "text/plain".into(),
+                content_type: content_type.into(),
                 content_base64: STANDARD.encode(&text),
-            }];
+            };
+            content.attachments = vec![attached("text/plain"), attached("message/rfc822")];
             let data = outgoing(&content).data;
             assert!(!data.replace("\r\n", "").contains(['\r', '\n']), "{end:?}: {data:?}");
             assert_eq!(data.find("\r\n.\r\n"), Some(data.len() - 5), "{end:?}: {data:?}");

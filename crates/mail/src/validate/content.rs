@@ -197,6 +197,10 @@ fn check_attachment(field: &str, attachment: &Attachment) -> Result<(), Invalid>
     if attachment.content_type.parse::<lettre::message::header::ContentType>().is_err() {
         return Err(Invalid::new(kind, "is not a media type such as application/pdf"));
     }
+    if attachment.composite() == Some(Composite::Multipart) {
+        let message = "must not be multipart/*: attach its parts, or give application/octet-stream";
+        return Err(Invalid::new(kind, message));
+    }
     if decode(&attachment.content_base64).is_none() {
         return Err(Invalid::new(format!("{field}.content_base64"), "is not base64"));
     }
@@ -219,7 +223,26 @@ fn decode(text: &str) -> Option<Vec<u8>> {
     }
 }
 
+/// A file that holds parts of its own, which mail may not encode (RFC 2045, 6.4).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Composite {
+    Message,
+    Multipart,
+}
+
 impl Attachment {
+    /// `message/global` may be encoded (RFC 6532, 3.7).
+    pub(crate) fn composite(&self) -> Option<Composite> {
+        let kind = self.content_type.trim_start().to_ascii_lowercase();
+        if kind.starts_with("multipart/") {
+            Some(Composite::Multipart)
+        } else if kind.starts_with("message/") && !kind.starts_with("message/global") {
+            Some(Composite::Message)
+        } else {
+            None
+        }
+    }
+
     /// The file itself.
     pub(crate) fn bytes(&self) -> Option<Vec<u8>> {
         decode(&self.content_base64)

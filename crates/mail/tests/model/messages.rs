@@ -67,6 +67,7 @@ pub(crate) async fn bad_content_is_refused_with_the_field_named(stage: Stage) {
         ("attachments[0].filename", attachment("", "text/plain", "aGk=")),
         ("attachments[0].filename", attachment("a\r\nb", "text/plain", "aGk=")),
         ("attachments[0].content_type", attachment("a", "text", "aGk=")),
+        ("attachments[0].content_type", attachment("a", "Multipart/mixed; boundary=b", "aGk=")),
         ("attachments[0].content_base64", attachment("a", "text/plain", "%%%")),
         ("attachments[0].content_type", attachment("a", &format!("a/{}", "b".repeat(300)), "")),
     ] {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use crate::stage::{Stage, new_account, new_message, new_tenant, request, send};
 use testkit::servers::Postgres;
 use tollgate::{Clock, Instant, Policy, Span};
-use tollgate_mail::{MailError, Refused, Selection, SendError, Sent};
+use tollgate_mail::{AccountKey, MailError, Refused, Selection, SendError, SendRequest, Sent};
 
 pub(crate) async fn exactly_the_limit_passes_and_one_more_does_not(stage: Stage) {
     let key = stage.key(100).await;
@@ -60,13 +60,13 @@ pub(crate) async fn nothing_invalid_spends_quota(stage: Stage) {
     let key = stage.key(100).await;
     let good = request(1);
     let mut bad = vec![
-        tollgate_mail::SendRequest { to: vec![], ..good.clone() },
-        tollgate_mail::SendRequest { to: vec!["bob".into()], ..good.clone() },
-        tollgate_mail::SendRequest { subject: "x".repeat(257), ..good.clone() },
-        tollgate_mail::SendRequest { subject: "a\r\nb".into(), ..good.clone() },
-        tollgate_mail::SendRequest { text: None, ..good.clone() },
-        tollgate_mail::SendRequest { account_id: Some("nobody".into()), ..good.clone() },
-        tollgate_mail::SendRequest { account_id: Some("theirs".into()), ..good.clone() },
+        SendRequest { to: vec![], ..good.clone() },
+        SendRequest { to: vec!["bob".into()], ..good.clone() },
+        SendRequest { subject: "x".repeat(257), ..good.clone() },
+        SendRequest { subject: "a\r\nb".into(), ..good.clone() },
+        SendRequest { text: None, ..good.clone() },
+        SendRequest { account_id: Some("nobody".into()), ..good.clone() },
+        SendRequest { account_id: Some("theirs".into()), ..good.clone() },
     ];
     let mut injected = good.clone();
     injected.headers.insert("X-A".into(), "b\r\nBcc: eve@example.org".into());
@@ -75,7 +75,7 @@ pub(crate) async fn nothing_invalid_spends_quota(stage: Stage) {
         let answer = stage.send(&key, request.clone(), None).await;
         assert!(matches!(answer, Err(SendError::Invalid(_))), "{request:?}: {answer:?}");
     }
-    let large = tollgate_mail::SendRequest { text: Some("x".repeat(26 << 20)), ..good };
+    let large = SendRequest { text: Some("x".repeat(26 << 20)), ..good };
     let answer = stage.send(&key, large, None).await;
     assert!(matches!(answer, Err(SendError::TooLarge { .. })), "{answer:?}");
     assert_eq!((stage.used(&key).await, stage.pending().await), (0, 0));
@@ -170,7 +170,7 @@ pub(crate) async fn an_idempotency_key_counts_and_queues_once(stage: Stage) {
     let first = stage.send(&key, request(3), Some("once")).await.unwrap();
     assert_eq!(first.remaining, 7);
     let again = stage.send(&key, request(3), Some("once")).await.unwrap();
-    assert_eq!(again, first);
+    assert_eq!(again, Sent { replayed: true, ..first.clone() });
     let other = stage.send(&key, request(3), Some("twice")).await.unwrap();
     assert_ne!(other.id, first.id);
     assert_eq!((stage.used(&key).await, stage.pending().await), (6, 2));
@@ -201,6 +201,34 @@ pub(crate) async fn an_idempotency_key_with_another_message_is_refused(stage: St
     assert_eq!((stage.used(&key).await, stage.pending().await), (3, 1));
 }
 
+pub(crate) async fn a_retry_is_answered_the_same_whatever_became_of_the_account(stage: Stage) {
+    let key = stage.key(10).await;
+    stage.mail.put_account(new_account("acme", "other")).await.unwrap();
+    let by_other = SendRequest { account_id: Some("other".into()), ..request(3) };
+    let first = stage.send(&key, by_other.clone(), Some("once")).await.unwrap();
+    let replayed = Sent { replayed: true, ..first };
+    let again = async || stage.send(&key, by_other.clone(), Some("once")).await;
+    let mut changed = new_account("acme", "other");
+    changed.from_address = Some("another@example.org".into());
+    stage.mail.put_account(changed).await.unwrap();
+    assert_eq!(again().await.unwrap(), replayed);
+    let all = Selection { tenant_id: "acme".into(), ..Selection::default() };
+    stage.mail.delete_messages(&all).await.unwrap();
+    stage.mail.delete_account(&AccountKey::new("acme", "other")).await.unwrap();
+    assert_eq!(again().await.unwrap(), replayed);
+    // Another message is another, and a key that was not used has nothing to tell.
+    for other in [request(3), SendRequest { subject: "other".into(), ..by_other.clone() }] {
+        let answer = stage.send(&key, other, Some("once")).await;
+        assert!(matches!(answer, Err(SendError::KeyReused)), "{answer:?}");
+    }
+    let answer = stage.send(&key, by_other.clone(), Some("never used")).await;
+    assert!(
+        matches!(&answer, Err(SendError::Invalid(it)) if it.field == "account_id"),
+        "{answer:?}"
+    );
+    assert_eq!((stage.used(&key).await, stage.pending().await), (0, 0));
+}
+
 pub(crate) async fn racing_retries_under_one_idempotency_key_are_one_message(stage: Stage) {
     let key: Arc<str> = stage.key(10).await.into();
     let tasks: Vec<_> = (0..8)
@@ -213,7 +241,8 @@ pub(crate) async fn racing_retries_under_one_idempotency_key_are_one_message(sta
     for task in tasks {
         answers.push(task.await.unwrap());
     }
-    assert!(answers.iter().all(|answer| *answer == answers[0]), "{answers:?}");
+    assert!(answers.iter().all(|answer| answer.id == answers[0].id), "{answers:?}");
+    assert_eq!(answers.iter().filter(|answer| !answer.replayed).count(), 1, "{answers:?}");
     assert_eq!((stage.used(&key).await, stage.pending().await), (4, 1));
 }
 

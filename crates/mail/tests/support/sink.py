@@ -5,10 +5,14 @@ standard input. How it answers is written in the recipient's address (before the
 
     code-451-2         this code to the first two who ask, then all is well (0: always)
     code-421-1-slow    the same, with words that ask for a pause
+    code-450-0-busy    the same, with such words about the recipient only
     body-451-1         the same, said after the message instead of after the recipient
     stall              no answer, for ever; stall-1: only to the first who ask
     drop               the connection is closed; drop-1: likewise
     bye                the message is taken, and soon after the connection is closed
+    full-1             the message is taken, and the next sender is told that it is too much and cut off;
+                       full-2: the next two
+    odd-1              250 instead of 354 to the first who want to send the message
     late-250           the message is taken after so many milliseconds
     latin              the message is taken, in words that are not UTF-8
     latin-550          this code to the recipient, in such words
@@ -28,12 +32,17 @@ from email import message_from_bytes, policy
 from aiosmtpd.smtp import SMTP, AuthResult
 
 USER, PASSWORD = b"ada", b"open sesame"
+WORDS = {
+    "slow": "4.7.0 too many messages, slow down",
+    "busy": "4.2.1 the user receives mail at a rate that is too much, try again later",
+}
 
 # What it does is printed; what clients do to it is the test's matter.
 logging.disable()
 
 asked = Counter()
 connections = 0
+cut_off = 0
 
 
 def say(**event):
@@ -49,6 +58,13 @@ class Conversation(SMTP):
             self.number = connections
             say(event="connect", connection=self.number)
         super().connection_made(transport)
+
+    async def smtp_DATA(self, arg):
+        for address in self.envelope.rcpt_tos:
+            kind, *words = address.split("@")[0].split("-")
+            if kind == "odd" and is_turn(address, int(words[0])):
+                return await self.push("250 2.0.0 fine")
+        await super().smtp_DATA(arg)
 
     def connection_lost(self, error):
         say(event="disconnect", connection=self.number)
@@ -67,8 +83,7 @@ async def misbehave(server, address, stage, message_id=None):
     if kind in ("code", "body") and (kind == "code") == (stage == "RCPT"):
         code, times = words[0], int(words[1])
         if is_turn(address, times):
-            slow = len(words) > 2
-            text = "4.7.0 too many messages, slow down" if slow else "as the test asked"
+            text = WORDS.get(words[2]) if len(words) > 2 else "as the test asked"
             say(event="refused", connection=server.number, address=address, code=int(code),
                 message_id=message_id)
             return f"{code} {text}"
@@ -97,6 +112,16 @@ async def misbehave(server, address, stage, message_id=None):
 
 
 class Handler:
+    async def handle_MAIL(self, server, session, envelope, address, options):
+        global cut_off
+        if cut_off > 0:
+            cut_off -= 1
+            asyncio.get_running_loop().call_soon(server.transport.close)
+            return "421 4.7.0 too many messages in this connection"
+        envelope.mail_from = address
+        envelope.mail_options.extend(options)
+        return "250 OK"
+
     async def handle_RCPT(self, server, session, envelope, address, options):
         answer = await misbehave(server, address, "RCPT")
         if answer is not None:
@@ -134,7 +159,10 @@ class Handler:
         )
         if envelope.rcpt_tos[0].startswith("bye@"):
             asyncio.get_running_loop().call_later(0.05, server.transport.close)
-        kind = envelope.rcpt_tos[0].split("@")[0]
+        kind, *words = envelope.rcpt_tos[0].split("@")[0].split("-")
+        if kind == "full":
+            global cut_off
+            cut_off = int(words[0])
         answers = {"latin": "250 f\xfcr".encode("latin-1"), "short": "250"}
         return answers.get(kind, "250 2.0.0 taken")
 

@@ -66,10 +66,14 @@ pub(super) async fn a_throttled_account_pauses_and_the_message_waits(stage: Stag
     let cause = PauseCause::Server;
     let scope = PauseScope::All;
     let pause = Pause { account: main_account(), version, until: at(60), scope, cause };
-    stage.finish(&claimed, Outcome::Throttled { pause, reason: "421 slow down".into() }).await;
+    let reason = "421 slow down".to_owned();
+    stage.finish(&claimed, Outcome::Throttled { pause, at: at(90), reason }).await;
+    let row = stage.row("a", NOW).await;
+    assert_eq!((row.status, row.deferred_until), (Status::Deferred, Some(at(90))));
     assert!(!stage.has_work(at(59)).await);
-    let again = stage.claim_at(at(60), 9).await;
-    assert_eq!(super::stage::ids(&again), ["a", "b"]);
+    assert_eq!(super::stage::ids(&stage.claim_at(at(60), 9).await), ["b"], "another is the probe");
+    assert_eq!(stage.queue.promote_due(at(90), 10).await.unwrap().messages, 1);
+    assert_eq!(super::stage::ids(&stage.claim_at(at(90), 9).await), ["a"]);
     assert_eq!(stage.counts(at(60)).await.rate_limited, 0);
     assert_eq!(stage.queue.attempts(TENANT, "a").await.unwrap()[0].outcome, "throttled");
 }

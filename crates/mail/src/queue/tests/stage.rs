@@ -55,6 +55,7 @@ pub(super) fn message(id: &str) -> MessageRecord {
         batch_code: None,
         receipt: None,
         digest: id.as_bytes().to_vec(),
+        former_digest: None,
         content: encode_content(&content),
     }
 }

@@ -93,8 +93,12 @@ pub(crate) async fn post(
     let request = read(&bytes)?;
     let sent = app.mail.send(key, request, once.as_deref()).await;
     let sent = sent.map_err(|error| app.send_failed(error))?;
+    let mut headers = headers_of(&sent.headers);
+    if sent.replayed {
+        headers.insert(idempotency::REPLAYED, HeaderValue::from_static("true"));
+    }
     let queued = Queued { status: "queued", remaining: sent.remaining, id: sent.id };
-    Ok((StatusCode::ACCEPTED, headers_of(&sent.headers), Json(queued)))
+    Ok((StatusCode::ACCEPTED, headers, Json(queued)))
 }
 
 /// How the key stands today. Adds nothing.
