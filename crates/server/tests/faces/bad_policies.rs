@@ -121,6 +121,7 @@ fn a_timezone_needs_to_exist_and_units_need_to_be_known() {
         (json!({ "spread": "lumpy" }), "schedule.spread"),
         (json!({ "horizon": "0s" }), "schedule.horizon"),
         (json!({ "calendar": { "timezone": "Mars/Base" } }), "schedule.calendar.timezone"),
+        (json!({ "calendar": { "timezone": "Etc/Unknown" } }), "schedule.calendar.timezone"),
         (
             json!({ "calendar": { "open": { "someday": "09:00-17:00" } } }),
             "schedule.calendar.open.someday",

@@ -129,8 +129,9 @@ fn read_calendar(value: Value, place: String, faults: &mut Vec<Fault>) -> Option
 }
 
 pub(crate) fn parse_zone(name: &str) -> Result<TimeZone, String> {
-    TimeZone::get(name)
-        .map_err(|_| format!("{name:?} is not an IANA time zone; try \"Europe/Rome\" or \"UTC\""))
+    // `Etc/Unknown` is found, and is no zone.
+    let zone = TimeZone::get(name).ok().filter(|zone| !zone.is_unknown());
+    zone.ok_or_else(|| format!("{name:?} is not an IANA time zone; try \"Europe/Rome\" or \"UTC\""))
 }
 
 /// `mon`, `mon-fri` or `sat-mon`.
