@@ -29,8 +29,8 @@ impl Clock for SystemClock {
         let Some(counter) = &*COUNTER else { return instant(wall_nanos()) };
         let anchor = ANCHOR.get();
         let count = counter.raw();
-        let passed = (count >= anchor.count).then(|| counter.delta_as_nanos(anchor.count, count));
-        instant(anchor.after(passed).unwrap_or_else(|| drop_anchor(counter)))
+        let wall_nanos = anchor.at(count, |from, to| counter.delta_as_nanos(from, to));
+        instant(wall_nanos.unwrap_or_else(|| drop_anchor(counter)))
     }
 }
 
@@ -60,11 +60,15 @@ struct Anchor {
 }
 
 impl Anchor {
-    /// The wall clock, if the counter says that so much `passed` and can be trusted.
+    /// The wall clock when the counter shows `count`. `None`: it went back, or was trusted for long
+    /// enough.
     #[inline]
-    fn after(self, passed: Option<u64>) -> Option<i64> {
-        let passed = passed.filter(|passed| *passed < TRUSTED_NANOS)?;
-        self.wall_nanos.checked_add_unsigned(passed)
+    fn at(self, count: u64, nanos_between: impl FnOnce(u64, u64) -> u64) -> Option<i64> {
+        if count < self.count {
+            return None;
+        }
+        let passed = nanos_between(self.count, count);
+        if passed < TRUSTED_NANOS { self.wall_nanos.checked_add_unsigned(passed) } else { None }
     }
 }
 
@@ -95,17 +99,20 @@ mod tests {
             let before = wall_nanos();
             let now = SystemClock.now().as_micros();
             let after = wall_nanos();
-            assert!(now >= before / 1_000 - 5, "{now} is behind {before}");
-            assert!(now <= after / 1_000 + 5, "{now} is ahead of {after}");
+            assert!(now >= before / 1_000 - 2, "{now} is behind {before}");
+            assert!(now <= after / 1_000 + 2, "{now} is ahead of {after}");
         }
     }
 
     #[test]
     fn a_counter_is_trusted_forwards_and_for_a_moment_only() {
-        let anchor = Anchor { count: 7, wall_nanos: 5_000 };
-        assert_eq!(anchor.after(Some(0)), Some(5_000));
-        assert_eq!(anchor.after(Some(TRUSTED_NANOS - 1)), Some(1_004_999));
-        assert_eq!(anchor.after(Some(TRUSTED_NANOS)), None);
-        assert_eq!(anchor.after(None), None);
+        let anchor = Anchor { count: 700, wall_nanos: 5_000 };
+        // Two counts a nanosecond; as the counter's own, never below nought.
+        let at = |count: u64| anchor.at(count, |from, to| to.saturating_sub(from) / 2);
+        assert_eq!(at(700), Some(5_000));
+        assert_eq!(at(700 + 2 * (TRUSTED_NANOS - 1)), Some(1_004_999));
+        assert_eq!(at(700 + 2 * TRUSTED_NANOS), None);
+        assert_eq!(at(699), None);
+        assert_eq!(at(0), None);
     }
 }

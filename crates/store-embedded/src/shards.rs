@@ -36,8 +36,8 @@ type Table = HashTable<Entry>;
 /// lock's own waiting begin. Growing, so that under a crowd one thread decides a few times in a
 /// row before the next comes: what it changes then stays in its cache.
 const PATIENT_WAITS: [u32; 3] = [64, 128, 256];
-/// So many pauses, so many times, for who already holds other locks of its request: what it changes is at
-/// hand, and with the next request it will be something else.
+/// So many pauses, so many times, for who already holds other locks of its request: what it changes
+/// is at hand, and with the next request it will be something else.
 const EAGER_WAITS: (u32, usize) = (2, 200);
 
 impl Shard {

@@ -71,6 +71,14 @@ impl Embedded {
         .await
     }
 
+    /// Those of these events that have one, in no order.
+    pub async fn slots_of(&self, event_ids: Vec<String>) -> Result<Vec<Slot>, StoreError> {
+        self.run(move |txn| {
+            event_ids.iter().filter_map(|event_id| find(txn, event_id).transpose()).collect()
+        })
+        .await
+    }
+
     pub async fn slot(&self, event_id: String) -> Result<Option<Slot>, StoreError> {
         self.run(move |txn| find(txn, &event_id)).await
     }
