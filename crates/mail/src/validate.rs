@@ -121,12 +121,8 @@ pub(crate) fn key(new: &NewApiKey) -> Result<(), Invalid> {
     id("account_id", &new.account_id)?;
     text("name", &new.name, MAX_NAME_CHARS)?;
     daily_limit(new.daily_limit)?;
-    // `Etc/Unknown` is found, and is no zone.
-    if jiff::tz::TimeZone::get(&new.timezone).is_ok_and(|zone| !zone.is_unknown()) {
-        return Ok(());
-    }
-    let message = format!("{:?} is no IANA time zone such as Europe/Rome", new.timezone);
-    Err(Invalid::new("timezone", message))
+    tollgate::parse_zone(&new.timezone).map_err(|why| Invalid::new("timezone", why))?;
+    Ok(())
 }
 
 pub(crate) fn daily_limit(limit: u64) -> Result<(), Invalid> {

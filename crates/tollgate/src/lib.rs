@@ -54,6 +54,7 @@ pub use limiter::Limiter;
 pub use offenders::{Alert, AlertRule, AlertScope, OFFENDERS_KEPT, Offender, OffenderList};
 pub use policy::duration::parse_duration;
 pub use policy::fields::Fault;
+pub use policy::schedule::parse_zone;
 pub use policy::{InvalidPolicy, MAX_LIMITS, OnStoreError, Policy, policies_from_toml};
 pub use proxies::TrustedProxies;
 pub use routes::Matched;

@@ -6,7 +6,7 @@
 pub(crate) mod duration;
 pub(crate) mod fields;
 mod limit;
-mod schedule;
+pub(crate) mod schedule;
 
 use std::fmt;
 

@@ -128,7 +128,8 @@ fn read_calendar(value: Value, place: String, faults: &mut Vec<Fault>) -> Option
     Some(calendar)
 }
 
-pub(crate) fn parse_zone(name: &str) -> Result<TimeZone, String> {
+/// The time zone of this name.
+pub fn parse_zone(name: &str) -> Result<TimeZone, String> {
     // `Etc/Unknown` is found, and is no zone.
     let zone = TimeZone::get(name).ok().filter(|zone| !zone.is_unknown());
     zone.ok_or_else(|| format!("{name:?} is not an IANA time zone; try \"Europe/Rome\" or \"UTC\""))
