@@ -84,6 +84,7 @@ fn a_second_process_on_one_file_refuses_to_start_and_harms_nothing() {
     server.spend("p", &json!({}));
     let second = setup.start_in_vain().expect(3);
     assert!(second.err.contains("in use"), "{second:?}");
+    assert!(second.err.contains("--store"), "it says what to do: {second:?}");
     assert!(second.err.contains(&setup.store_path().display().to_string()), "{second:?}");
     assert!(!second.out.contains("listens"), "{second:?}");
     assert_eq!(server.used("p", &json!({})), [1]);
