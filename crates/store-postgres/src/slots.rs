@@ -42,6 +42,17 @@ impl Postgres {
         tokio::time::timeout(within, answered).await.unwrap_or_else(|_| Err(timed_out()))
     }
 
+    /// Those of these events that have one, in no order.
+    pub async fn slots_of(&self, event_ids: Vec<String>) -> Result<Vec<Slot>, StoreError> {
+        let inner = &*self.inner;
+        let sql = format!("select {SLOT} where s.event_id = any ($1)");
+        let look_up = async |client: &Client| {
+            let rows = inner.query(client, &sql, &[(&event_ids, Type::TEXT_ARRAY)]).await?;
+            Ok(rows.iter().map(slot_row).collect())
+        };
+        inner.at_desk(Purpose::List, look_up).await
+    }
+
     pub async fn slot(&self, event_id: String) -> Result<Option<Slot>, StoreError> {
         let inner = &*self.inner;
         inner.at_desk(Purpose::List, async |client| inner.find_slot(client, &event_id).await).await

@@ -160,19 +160,25 @@ async fn a_slot_is_answered_for_by_the_deadline_of_a_check() {
     let postgres = Postgres::shared();
     let proxy = Proxy::start(postgres.port());
     let ground = open(&proxy.through(&postgres.url())).await;
-    ground.apply("p", r#"limits = [{ name = "all", max = 100, per = "1s" }]"#).await;
-    let slot = async |event: &str| {
+    for policy in ["p", "ended"] {
+        ground.apply(policy, r#"limits = [{ name = "all", max = 100, per = "1s" }]"#).await;
+    }
+    let slot = async |policy: &str, event: &str| {
         let ask = SlotAsk { event_id: event.into(), requested_at: None };
         let started = Stopwatch::now();
-        let answer = ground.gate.assign_slots("p", vec![ask]).await;
+        let answer = ground.gate.assign_slots(policy, vec![ask]).await;
         let took = started.elapsed();
         assert!(took < DEADLINE + SLACK, "{event} took {took:?}: {answer:?}");
         answer
     };
-    slot("before").await.unwrap();
+    slot("p", "before").await.unwrap();
+    slot("ended", "given").await.unwrap();
+    let no_schedule = r#"limits = [{ name = "all", max = 100, per = "1s", by = ["user"] }]"#;
+    ground.apply("ended", no_schedule).await;
+    slot("ended", "given").await.unwrap();
     proxy.stall();
-    for event in ["first", "second"] {
-        assert!(matches!(slot(event).await, Err(Error::Store(_))), "{event}");
+    for (policy, event) in [("p", "first"), ("p", "second"), ("ended", "given")] {
+        assert!(matches!(slot(policy, event).await, Err(Error::Store(_))), "{event}");
     }
     proxy.pass();
 }

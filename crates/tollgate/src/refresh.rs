@@ -157,7 +157,7 @@ impl Tollgate {
         };
         let left = deadline.saturating_sub(started.elapsed());
         tokio::time::timeout(left, work).await.unwrap_or_else(|_| {
-            let message = "the store did not say in time what the policies are now";
+            let message = "the store did not say in time what there is";
             Err(StoreError::new(StoreErrorKind::Timeout, message).into())
         })
     }

@@ -1,5 +1,6 @@
 //! Schedules: a slot for every event.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 use tokio::time::Instant as Stopwatch;
 
@@ -60,7 +61,10 @@ impl Tollgate {
         for _ in 0..MAX_RELOADS {
             let (compiled, plan) = match schedule {
                 Ok(schedule) => schedule,
-                Err(error) => return self.repeat_slots(policy, &events, error).await,
+                Err(why) => {
+                    let repeating = self.repeat_slots(policy, &events, why);
+                    return self.in_time(started, repeating).await;
+                }
             };
             let ask = ScheduleAsk {
                 policy: policy.to_owned(),
@@ -98,18 +102,19 @@ impl Tollgate {
         events: &[SlotAsk],
         why: Error,
     ) -> Result<Vec<SlotAnswer>, Error> {
-        let mut answers = Vec::new();
-        if let Error::NoSuchPolicy(_) | Error::NotASchedule { .. } = why {
-            for event in events {
-                match self.shared.store.slot(event.event_id.clone()).await? {
-                    Some(slot) if slot.policy == policy => {
-                        answers.push(repeat(&slot, policy, event));
-                    }
-                    _ => return Err(why),
-                }
-            }
+        let (Error::NoSuchPolicy(_) | Error::NotASchedule { .. }) = why else { return Err(why) };
+        let ids = events.iter().map(|event| event.event_id.clone()).collect();
+        let slots = self.shared.store.slots_of(ids).await?;
+        let of_policy = slots.iter().filter(|slot| slot.policy == policy);
+        let given: HashMap<&str, &Slot> =
+            of_policy.map(|slot| (slot.event_id.as_str(), slot)).collect();
+        let repeated = events.iter().map(|event| {
+            given.get(event.event_id.as_str()).map(|slot| repeat(slot, policy, event))
+        });
+        match repeated.collect::<Option<Vec<_>>>() {
+            Some(answers) if !answers.is_empty() => Ok(answers),
+            _ => Err(why),
         }
-        if answers.is_empty() { Err(why) } else { Ok(answers) }
     }
 
     /// The slot of an event, cancelled or not.

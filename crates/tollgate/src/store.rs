@@ -282,6 +282,10 @@ impl Store {
         }
     }
 
+    pub(crate) async fn slots_of(&self, event_ids: Vec<String>) -> Result<Vec<Slot>, StoreError> {
+        each!(self, store => store.slots_of(event_ids).await)
+    }
+
     pub(crate) async fn slot(&self, event_id: String) -> Result<Option<Slot>, StoreError> {
         each!(self, store => store.slot(event_id).await)
     }
