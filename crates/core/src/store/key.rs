@@ -3,7 +3,7 @@
 use std::hash::{Hash, Hasher};
 
 /// A limit, and the values of the attributes it counts by.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+#[derive(Clone, Copy, Eq, PartialOrd, Ord, Debug)]
 pub struct Key<'a> {
     /// Tells the limit from all others.
     pub limit: u64,
@@ -24,11 +24,61 @@ impl<'a> Key<'a> {
     }
 }
 
+impl PartialEq for Key<'_> {
+    #[inline]
+    fn eq(&self, other: &Self) -> bool {
+        self.limit == other.limit && is_same(self.values, other.values)
+    }
+}
+
+/// Most values are short, and then a few words: the library's comparison is a call, and one of
+/// nothing at all took it 70 ns, for it looked (with everything masked out) at where an empty slice
+/// does not point to.
+#[inline]
+fn is_same(one: &[u8], other: &[u8]) -> bool {
+    if one.len() != other.len() {
+        return false;
+    }
+    match one.len() {
+        0 => true,
+        8..=16 => ends::<8>(one) == ends(other),
+        17..=32 => ends::<16>(one) == ends(other),
+        _ => one == other,
+    }
+}
+
+/// The first and the last bytes, which may overlap.
+#[inline]
+fn ends<const N: usize>(bytes: &[u8]) -> Option<(&[u8; N], &[u8; N])> {
+    Some((bytes.first_chunk()?, bytes.last_chunk()?))
+}
+
 /// Nothing follows the values, so their length need not be hashed.
 impl Hash for Key<'_> {
     #[inline]
     fn hash<H: Hasher>(&self, state: &mut H) {
         state.write_u64(self.limit);
         state.write(self.values);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_are_equal_only_if_every_byte_is() {
+        for length in 0..=70 {
+            let values: Vec<u8> = (0..length).collect();
+            let key = Key { limit: 7, values: &values };
+            assert_eq!(key, Key { limit: 7, values: &values.clone() });
+            assert_ne!(key, Key { limit: 8, values: &values });
+            assert_ne!(key, Key { limit: 7, values: &[&*values, &[length]].concat() });
+            for position in 0..values.len() {
+                let mut other = values.clone();
+                other[position] ^= 1;
+                assert_ne!(key, Key { limit: 7, values: &other }, "{length}: {position}");
+            }
+        }
     }
 }
