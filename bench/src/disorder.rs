@@ -17,4 +17,10 @@ impl Disorder {
         self.0 ^= self.0 << 17;
         (self.0 % end as u64) as usize
     }
+
+    pub(crate) fn shuffle<T>(&mut self, items: &mut [T]) {
+        for last in (1..items.len()).rev() {
+            items.swap(last, self.below(last + 1));
+        }
+    }
 }

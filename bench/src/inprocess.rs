@@ -49,7 +49,9 @@ pub(crate) fn run(pace: Pace) -> Result<()> {
     let mut report = Report::new("inprocess", "In process", pace)?;
     report.note(format!(
         "Nanoseconds per check and thread: medians of {} interleaved rounds of {} ms each, \
-         fastest and slowest round in brackets; ratios are medians of the rounds' ratios.",
+         fastest and slowest round in brackets; ratios are medians of the rounds' ratios. \
+         Each round is in another order, and each contender goes once through the keys before \
+         its time is taken.",
         pace.rounds,
         pace.slice.as_millis()
     ));
@@ -81,10 +83,7 @@ pub(crate) fn run(pace: Pace) -> Result<()> {
 /// In an order that has nothing to do with the order in which the maps were filled.
 fn shuffled_subjects() -> Vec<Subject> {
     let mut order: Vec<usize> = (0..MANY_KEYS).collect();
-    let mut random = Disorder::number(0);
-    for last in (1..order.len()).rev() {
-        order.swap(last, random.below(last + 1));
-    }
+    Disorder::number(0).shuffle(&mut order);
     order.into_iter().map(Subject::new).collect()
 }
 
@@ -109,9 +108,13 @@ fn measure(
     keys: &str,
 ) -> Result<Rounds> {
     let mut rounds = Rounds::new();
+    let mut order: Vec<&Contender> = contenders.iter().collect();
+    let mut random = Disorder::number(threads);
     let bar = progress(pace.rounds * contenders.len(), &format!("{keys}, {threads} threads"));
     for _ in 0..pace.rounds {
-        for contender in contenders {
+        // Who comes after one that fills the caches with its own finds its keys in none of them.
+        random.shuffle(&mut order);
+        for contender in &order {
             bar.set_message(contender.name);
             let ns = slice(contender, subjects, threads, pace)?;
             rounds.entry(contender.name).or_default().push(ns);
@@ -131,9 +134,11 @@ fn slice(contender: &Contender, subjects: &[Subject], threads: usize, pace: Pace
             .map(|thread| {
                 let first = thread * subjects.len() / threads;
                 scope.spawn(move || {
+                    let turn = |most| (contender.run)(&Turn { subjects, first, most, stop });
+                    turn(subjects.len() as u64);
                     ready.wait();
                     let started = Instant::now();
-                    let tally = (contender.run)(&Turn { subjects, first, most: u64::MAX, stop });
+                    let tally = turn(u64::MAX);
                     (tally, started.elapsed().as_nanos() as f64)
                 })
             })

@@ -15,8 +15,8 @@ use tollgate_core::{INLINE_LIMITS, Instant, State, States};
 /// Enough that two requests rarely meet, and that sweeping one shard of ten million keys holds its
 /// lock under a millisecond. Tables double when seven eighths full, so this number says how full they
 /// are at the round numbers of keys that people plan for, and the fuller, the fewer cache lines are
-/// touched: 81 % at 100,000 keys, 51 % at a million and 64 % at ten.
-const UNSHARED_COUNT: usize = 120;
+/// touched: 68 % at 100,000 keys, 85 % at a million and 53 % at ten.
+const UNSHARED_COUNT: usize = 144;
 /// Behind those, for keys that all requests of a limit share. Everybody waits for these, so they
 /// are locked last, when everything else of the request is at hand.
 const SHARED_COUNT: usize = 16;
