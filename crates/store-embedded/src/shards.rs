@@ -5,6 +5,7 @@
 use std::hash::BuildHasher;
 use std::iter::repeat_n;
 
+use allocator_api2::alloc::System;
 use foldhash::fast::RandomState;
 use hashbrown::HashTable;
 use parking_lot::{MappedMutexGuard, Mutex, MutexGuard};
@@ -31,7 +32,10 @@ pub(crate) struct Shards {
 #[repr(align(128))]
 struct Shard(Mutex<Table>);
 
-type Table = HashTable<Entry>;
+/// From the system, whatever else the program allocates with. An allocator that keeps memory for the
+/// thread that asked for it keeps what a sweep gives back until that thread allocates again, and an
+/// idle one never does.
+type Table = HashTable<Entry, System>;
 
 /// Whoever finds a lock taken pauses for so long before it looks again, and after the last lets the
 /// lock's own waiting begin. Growing, so that under a crowd one thread decides a few times in a
@@ -110,7 +114,7 @@ impl From<Key<'_>> for KeptKey {
 
 impl Shards {
     pub(crate) fn new() -> Self {
-        let shards = (0..SHARD_COUNT).map(|_| Shard(Mutex::default())).collect();
+        let shards = (0..SHARD_COUNT).map(|_| Shard(Mutex::new(Table::new_in(System)))).collect();
         Self { shards, hasher: RandomState::default() }
     }
 
