@@ -27,7 +27,7 @@ pub struct Settings {
     pub lines: Vec<String>,
 }
 
-/// A running PostgreSQL, the newest that is installed. Ended and removed when dropped, or when
+/// A running PostgreSQL, the newest that is installed or the one that was chosen. Ended and removed when dropped, or when
 /// this process ends in whatever way.
 #[derive(Debug)]
 pub struct Postgres {
@@ -169,7 +169,7 @@ impl Postgres {
 
     fn make_cluster(&self) {
         let mut initdb = account::command(&programs::of_postgres("initdb"), self.folder());
-        initdb.args(["--pgdata=data", "--no-sync", "--no-instructions", "--auth=trust"]);
+        initdb.args(["--pgdata=data", "--no-sync", "--auth=trust"]);
         initdb.args(["--username", SUPERUSER, "--encoding=UTF8", "--locale=C"]);
         account::run(&mut initdb);
         if self.settings.tls {
@@ -233,7 +233,8 @@ impl Postgres {
 
     /// Asked through the socket in our folder: on the port it might be another who answers.
     fn answers(&self) -> bool {
-        let mut command = account::command(&programs::of_postgres("pg_isready"), self.folder());
+        let mut command =
+            account::command(&programs::of_postgres_client("pg_isready"), self.folder());
         command.arg("--quiet").arg("--host").arg(self.folder());
         command.arg("--port").arg(self.port.to_string());
         command.status().expect("pg_isready runs").success()
@@ -257,7 +258,7 @@ impl Postgres {
     }
 
     fn psql_command(&self, database: &str) -> Command {
-        let mut psql = account::command(&programs::of_postgres("psql"), self.folder());
+        let mut psql = account::command(&programs::of_postgres_client("psql"), self.folder());
         psql.args(["-X", "-q", "-A", "-t", "-v", "ON_ERROR_STOP=1", "-d", database]);
         psql
     }

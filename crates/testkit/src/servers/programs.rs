@@ -8,10 +8,21 @@ const CHOICE: &str = "TOLLGATE_TEST_POSTGRES_BIN";
 /// Debian's: one folder per major version.
 const VERSIONS: &str = "/usr/lib/postgresql";
 
-/// One of PostgreSQL's programs, all of one version.
+/// One of the server's programs, all of one version.
 pub(super) fn of_postgres(name: &str) -> PathBuf {
     static FOLDER: OnceLock<PathBuf> = OnceLock::new();
-    let program = FOLDER.get_or_init(postgres_folder).join(name);
+    in_folder(FOLDER.get_or_init(postgres_folder), name)
+}
+
+/// One of the programs that ask a server. They serve any version, and who packs up a server to be
+/// started by others often leaves them out.
+pub(super) fn of_postgres_client(name: &str) -> PathBuf {
+    let chosen = postgres_folder().join(name);
+    if chosen.is_file() { chosen } else { in_folder(&found_postgres_folder(), name) }
+}
+
+fn in_folder(folder: &Path, name: &str) -> PathBuf {
+    let program = folder.join(name);
     assert!(program.is_file(), "{} is missing: {}", program.display(), remedy("postgresql"));
     program
 }
@@ -27,9 +38,10 @@ pub(super) fn openssl() -> PathBuf {
 }
 
 fn postgres_folder() -> PathBuf {
-    if let Some(folder) = std::env::var_os(CHOICE) {
-        return folder.into();
-    }
+    std::env::var_os(CHOICE).map_or_else(found_postgres_folder, PathBuf::from)
+}
+
+fn found_postgres_folder() -> PathBuf {
     let found = highest_version().or_else(|| {
         let initdb = on_path("initdb")?;
         initdb.parent().map(Path::to_owned)
