@@ -20,14 +20,23 @@ pub(crate) struct Outcome {
 
 impl Outcome {
     /// Of answers that were all as expected.
-    pub(crate) fn of(mut latencies: Vec<Duration>, elapsed: Duration) -> Result<Self> {
+    pub(crate) fn of(latencies: Vec<Duration>, elapsed: Duration) -> Result<Self> {
+        Self::of_some(latencies.len() as u64, latencies, elapsed)
+    }
+
+    /// The same where only some of them were timed.
+    pub(crate) fn of_some(
+        requests: u64,
+        mut latencies: Vec<Duration>,
+        elapsed: Duration,
+    ) -> Result<Self> {
         ensure!(!latencies.is_empty(), "no request was answered");
         latencies.sort_unstable();
         let micros_at = |percent: usize| {
             latencies[(latencies.len() - 1) * percent / 100].as_nanos() as f64 / 1e3
         };
         Ok(Self {
-            requests: latencies.len() as u64,
+            requests,
             micros: elapsed.as_micros() as u64,
             p50_micros: micros_at(50),
             p99_micros: micros_at(99),

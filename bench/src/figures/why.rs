@@ -19,6 +19,11 @@ pub(super) const MISSED: &[(&str, &str)] = &[
         "postgres.refusals.http",
         "it is all that HTTP gives on these cores: the database is not asked",
     ),
+    (
+        "growth.checks",
+        "not the number of keys but the memory they lie in: a bare hash table of the same keys takes \
+         the same step, shown beside it, where they no longer fit the processor's caches",
+    ),
     ("slots.last.sqlite", "index pages outgrow SQLite's cache"),
     ("postgres.lone", "two threads more to wake, and a function of several statements"),
     (

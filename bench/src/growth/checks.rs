@@ -1,5 +1,6 @@
 //! Checks over ever more keys: in memory and on a file in a process each, then on PostgreSQL.
 
+use std::collections::HashMap;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
@@ -35,6 +36,7 @@ struct Reading {
     hot_ns: f64,
     random_ns: f64,
     random_p50_ns: f64,
+    bare_ns: f64,
     resident_bytes: u64,
     file_bytes: Option<u64>,
 }
@@ -72,7 +74,7 @@ fn in_process(store: &str, name: &str, sizes: &[usize]) -> Result<Series> {
         let reading: Reading = serde_json::from_str(line).context("a child says what it read")?;
         points.push(Point {
             size: reading.keys,
-            costs: vec![reading.hot_ns, reading.random_ns, reading.random_p50_ns],
+            costs: vec![reading.hot_ns, reading.random_ns, reading.random_p50_ns, reading.bare_ns],
             resident_bytes: reading.resident_bytes,
             stored_bytes: reading.file_bytes,
         });
@@ -86,6 +88,7 @@ fn in_process(store: &str, name: &str, sizes: &[usize]) -> Result<Series> {
         cost("hot key", Some("hot")),
         cost("random keys", Some("random")),
         cost("its p50", None),
+        cost("random keys of a bare hash table", None),
     ];
     let heading = format!("{}, {name}, one thread, as fast as it can", title("checks"));
     Ok(Series { heading, of: "keys", costs, points })
@@ -118,12 +121,14 @@ pub(crate) fn child(store: &str, sizes: &[&str]) -> Result<()> {
         let (random_ns, random_p50_ns) = measure(&limiter, size)?;
         let keys = gate.stats().keys;
         ensure!(keys == size, "{keys} keys are known, not {size}");
+        let resident_bytes = Usage::of("self")?.resident_bytes;
         let reading = Reading {
             keys,
             hot_ns,
             random_ns,
             random_p50_ns,
-            resident_bytes: Usage::of("self")?.resident_bytes,
+            bare_ns: bare(size),
+            resident_bytes,
             file_bytes: (store == "sqlite").then(|| file_bytes(&file)),
         };
         println!("{}", serde_json::to_string(&reading)?);
@@ -167,6 +172,33 @@ fn measure(limiter: &Limiter, keys: usize) -> Result<(f64, f64)> {
         slices.push(begun.elapsed().as_nanos() as f64 / checks as f64);
     }
     Ok((median(&slices), median(&singles)))
+}
+
+/// Nanoseconds to find one of so many keys in the usual hash table and to count there: what larger
+/// memory costs whoever reads it at random, and nothing else.
+fn bare(keys: usize) -> f64 {
+    let mut key = Key::new();
+    let mut table: HashMap<[u8; 13], [u64; 3], foldhash::fast::RandomState> = HashMap::default();
+    for number in 0..keys {
+        key.of(number);
+        table.insert(key.0, [0; 3]);
+    }
+    let mut random = Disorder::number(0);
+    let slice = |_| {
+        let begun = Instant::now();
+        let mut found = 0_u64;
+        while begun.elapsed() < SLICE {
+            for _ in 0..CHECKS_PER_LOOK {
+                key.of(random.below(keys));
+                if let Some(counts) = table.get_mut(&key.0) {
+                    counts[0] += 1;
+                    found += 1;
+                }
+            }
+        }
+        begun.elapsed().as_nanos() as f64 / found as f64
+    };
+    median(&(0..SLICES).map(slice).collect::<Vec<_>>())
 }
 
 /// Writes `user-00012345` in place: formatting would cost as much as a check.

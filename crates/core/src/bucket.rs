@@ -26,39 +26,67 @@ pub type FineSpan = u128;
 
 /// The time one unit costs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Emission(FineSpan);
+pub(crate) struct Emission {
+    unit: FineSpan,
+    /// The same where a word holds it: up to 71 minutes.
+    word: Option<Divisor>,
+}
 
 impl Emission {
     /// For rules that do not count by it.
-    pub(crate) const NONE: Self = Self(0);
+    pub(crate) const NONE: Self = Self { unit: 0, word: None };
 
     pub(crate) fn of(per: Span, max: u64) -> Self {
         let per = (per.as_micros() as u128) << FRACTION_BITS;
         // Nothing is emitted when max is 0; `Quota::max` is 0 then too, so nothing fits.
-        Self(if max == 0 { per } else { per.div_ceil(u128::from(max)) })
+        let unit = if max == 0 { per } else { per.div_ceil(u128::from(max)) };
+        Self { unit, word: u64::try_from(unit).ok().and_then(Divisor::new) }
     }
 
     #[inline]
     pub(crate) fn times(self, units: u64) -> FineSpan {
         // Up to 71 minutes one machine instruction is enough.
-        let short = u64::try_from(self.0).ok().and_then(|unit| unit.checked_mul(units));
-        short.map_or_else(|| self.0.saturating_mul(u128::from(units)), u128::from)
+        let short = self.word.and_then(|word| word.divisor.checked_mul(units));
+        short.map_or_else(|| self.unit.saturating_mul(u128::from(units)), u128::from)
     }
 
     /// Units that make up `span`, rounded up.
     #[inline]
     fn units_in(self, span: FineSpan) -> u64 {
-        match (u64::try_from(span), u64::try_from(self.0)) {
-            // Up to 71 minutes: one machine instruction instead of a call.
-            (Ok(span), Ok(unit)) if unit > 0 => span.div_ceil(unit),
-            _ => u64::try_from(span.div_ceil(self.0.max(1))).unwrap_or(u64::MAX),
+        match (u64::try_from(span), self.word) {
+            (Ok(span), Some(word)) => word.div_ceil(span),
+            _ => u64::try_from(span.div_ceil(self.unit.max(1))).unwrap_or(u64::MAX),
         }
     }
 
     /// The largest burst that is full again within [`MAX_REFILL`]: beyond, time runs out of range.
     pub(crate) fn max_burst(self) -> u64 {
-        let units = ((MAX_REFILL.as_micros() as u128) << FRACTION_BITS) / self.0.max(1);
+        let units = ((MAX_REFILL.as_micros() as u128) << FRACTION_BITS) / self.unit.max(1);
         u64::try_from(units).unwrap_or(u64::MAX)
+    }
+}
+
+/// Divides by the same number again and again by multiplying: of all that a check does, a division
+/// would take longest on many processors.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Divisor {
+    divisor: u64,
+    /// 2⁶⁴ / `divisor`, not rounded up.
+    reciprocal: u64,
+}
+
+impl Divisor {
+    fn new(divisor: u64) -> Option<Self> {
+        Some(Self { divisor, reciprocal: u64::MAX.checked_div(divisor)? })
+    }
+
+    #[inline]
+    fn div_ceil(self, dividend: u64) -> u64 {
+        // The quotient rounded down, or one less.
+        let product = u128::from(dividend) * u128::from(self.reciprocal);
+        let quotient = (product >> 64) as u64;
+        let rest = dividend - quotient * self.divisor;
+        quotient + u64::from(rest > 0) + u64::from(rest > self.divisor)
     }
 }
 
@@ -162,7 +190,8 @@ impl PackedBucket {
         now: Instant,
         cost: Cost,
     ) -> Option<Standing> {
-        let unit = u64::try_from(quota.emission.0).ok().filter(|unit| *unit > 0)?;
+        let word = quota.emission.word?;
+        let unit = word.divisor;
         let capacity = unit.checked_mul(quota.max)?;
         let spent = unit.checked_mul(u64::from(cost.get()))?;
         let start = now.as_micros();
@@ -177,7 +206,7 @@ impl PackedBucket {
         let tat_fraction = owed as u32;
         *self = Self { tat_micros, latest: now, tat_fraction };
         let resets_at = FineInstant { micros: tat_micros, fraction: tat_fraction }.ceil();
-        Some(Standing { max: quota.max, used: owed.div_ceil(unit), resets_at })
+        Some(Standing { max: quota.max, used: word.div_ceil(owed), resets_at })
     }
 }
 
@@ -250,4 +279,25 @@ pub(crate) fn refund(
     bucket.tat = bucket.tat.minus(give);
     bucket.refunded = bucket.refunded.saturating_add(give);
     Refund::Done
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn multiplying_divides() {
+        let near = |number: u64| [number.saturating_sub(1), number, number.saturating_add(1)];
+        let mut numbers: Vec<u64> = (0..64).flat_map(|bit| near(1 << bit)).collect();
+        numbers.extend([u64::MAX, 3, 7, 60, 1_000_003, 257_698_038, 15_461_882_265_600]);
+        for &divisor in numbers.iter().filter(|number| **number > 0) {
+            let word = Divisor::new(divisor).unwrap();
+            let multiples = numbers.iter().flat_map(|times| near(divisor.saturating_mul(*times)));
+            for dividend in numbers.iter().copied().chain(multiples) {
+                let quotient = dividend.div_ceil(divisor);
+                assert_eq!(word.div_ceil(dividend), quotient, "{dividend} / {divisor}");
+            }
+        }
+        assert_eq!(Divisor::new(0), None);
+    }
 }

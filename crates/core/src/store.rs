@@ -15,7 +15,7 @@ use crate::limit::{Cost, Quota, Rule};
 use crate::state::Spend;
 use crate::time::Instant;
 
-pub use key::Key;
+pub use key::{Key, is_same};
 pub use slots::{
     Assigned, Drift, Recount, ScheduleAsk, Slot, SlotAnswer, SlotAsk, SlotQuery, WindowFill,
     assign_all, count_again, first_window, give_back, repeat,

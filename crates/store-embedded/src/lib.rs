@@ -212,20 +212,21 @@ impl Inner {
         // Before the locks, to hold them shorter: the states know if it is late by then.
         let now = self.clock.now();
         let Ask { intent, cost, claims, .. } = *ask;
-        if let [keyed] = claims
-            && let Some(mut state) = self.shards.lock_known(keyed.key)
-        {
-            let now = now.max(self.swept_at());
-            decide_one(decision, &keyed.claim, &mut state, intent, cost, now);
-            if let Some(mut spent) = spent
-                && decision.allowed()
-                && intent == Intent::Spend
-            {
-                spent(&[(keyed.key, &state)]);
-            }
-            return Ok(());
-        }
         let spends = |decision: &Decision| decision.allowed() && intent == Intent::Spend;
+        if let [keyed] = claims {
+            let known = self.shards.with_one_known(keyed.key, |state| {
+                let now = now.max(self.swept_at());
+                decide_one(decision, &keyed.claim, state, intent, cost, now);
+                if let Some(spent) = &mut spent
+                    && spends(decision)
+                {
+                    spent(&[(keyed.key, state)]);
+                }
+            });
+            if known.is_some() {
+                return Ok(());
+            }
+        }
         let known = self.shards.with_known(claims, |known| {
             let now = now.max(self.swept_at());
             decide_into(decision, claims, known, intent, cost, now);

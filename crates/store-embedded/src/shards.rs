@@ -8,8 +8,8 @@ use std::iter::repeat_n;
 use allocator_api2::alloc::System;
 use foldhash::fast::RandomState;
 use hashbrown::HashTable;
-use parking_lot::{MappedMutexGuard, Mutex, MutexGuard};
 use smallvec::SmallVec;
+use spin::mutex::{SpinMutex, SpinMutexGuard};
 use tollgate_core::store::{Key, KeyedClaim};
 use tollgate_core::{INLINE_LIMITS, Instant, State, States};
 
@@ -28,18 +28,21 @@ pub(crate) struct Shards {
     hasher: RandomState,
 }
 
-/// On cache lines of its own, so that neighbours do not slow each other down.
+/// On cache lines of its own, so that neighbours do not slow each other down. Held for less than a
+/// microsecond but while it is swept or grows, so whoever waits looks again and again: a lock that must
+/// know, when it is let go, whether somebody sleeps takes a second atomic operation for each
+/// decision, and waking somebody takes longer than the decision he waited for.
 #[repr(align(128))]
-struct Shard(Mutex<Table>);
+struct Shard(SpinMutex<Table>);
 
 /// From the system, whatever else the program allocates with. An allocator that keeps memory for the
 /// thread that asked for it keeps what a sweep gives back until that thread allocates again, and an
 /// idle one never does.
 type Table = HashTable<Entry, System>;
 
-/// Whoever finds a lock taken pauses for so long before it looks again, and after the last lets the
-/// lock's own waiting begin. Growing, so that under a crowd one thread decides a few times in a
-/// row before the next comes: what it changes then stays in its cache.
+/// Whoever finds a lock taken pauses for so long before it looks again, and after the last lets
+/// others run before each look: the holder may be one of them. Growing, so that under a crowd one
+/// thread decides a few times in a row before the next comes: what it changes then stays in its cache.
 const PATIENT_WAITS: [u32; 3] = [64, 128, 256];
 /// So many pauses, so many times, for who already holds other locks of its request: what it changes
 /// is at hand, and with the next request it will be something else.
@@ -47,25 +50,30 @@ const EAGER_WAITS: (u32, usize) = (2, 200);
 
 impl Shard {
     #[inline]
-    fn lock(&self) -> MutexGuard<'_, Table> {
+    fn lock(&self) -> SpinMutexGuard<'_, Table> {
         self.0.try_lock().unwrap_or_else(|| self.lock_slowly(PATIENT_WAITS))
     }
 
     #[inline]
-    fn lock_eagerly(&self) -> MutexGuard<'_, Table> {
+    fn lock_eagerly(&self) -> SpinMutexGuard<'_, Table> {
         let (pauses, times) = EAGER_WAITS;
         self.0.try_lock().unwrap_or_else(|| self.lock_slowly(repeat_n(pauses, times)))
     }
 
     #[cold]
-    fn lock_slowly(&self, waits: impl IntoIterator<Item = u32>) -> MutexGuard<'_, Table> {
+    fn lock_slowly(&self, waits: impl IntoIterator<Item = u32>) -> SpinMutexGuard<'_, Table> {
         for pauses in waits {
             (0..pauses).for_each(|_| std::hint::spin_loop());
             if let Some(guard) = self.0.try_lock() {
                 return guard;
             }
         }
-        self.0.lock()
+        loop {
+            std::thread::yield_now();
+            if let Some(guard) = self.0.try_lock() {
+                return guard;
+            }
+        }
     }
 }
 
@@ -114,7 +122,8 @@ impl From<Key<'_>> for KeptKey {
 
 impl Shards {
     pub(crate) fn new() -> Self {
-        let shards = (0..SHARD_COUNT).map(|_| Shard(Mutex::new(Table::new_in(System)))).collect();
+        let shards =
+            (0..SHARD_COUNT).map(|_| Shard(SpinMutex::new(Table::new_in(System)))).collect();
         Self { shards, hasher: RandomState::default() }
     }
 
@@ -134,16 +143,18 @@ impl Shards {
         }
     }
 
-    /// The state of one key, locked, if the key is known: what most requests need, and no more.
+    /// Lends the state of one key to `then`, with its shard locked, if the key is known: what most
+    /// requests need, and no more.
     #[inline]
-    pub(crate) fn lock_known(&self, key: Key<'_>) -> Option<MappedMutexGuard<'_, State>> {
+    pub(crate) fn with_one_known<R>(
+        &self,
+        key: Key<'_>,
+        then: impl FnOnce(&mut State) -> R,
+    ) -> Option<R> {
         let hash = self.hash(key);
-        let table = self.shards[Self::shard_of(key, hash)].lock();
-        MutexGuard::try_map(table, |table| {
-            let entry = table.find_mut(hash, |entry| entry.key.get() == key)?;
-            Some(&mut entry.state)
-        })
-        .ok()
+        let mut table = self.shards[Self::shard_of(key, hash)].lock();
+        let entry = table.find_mut(hash, |entry| entry.key.get() == key)?;
+        Some(then(&mut entry.state))
     }
 
     /// Lends the states of `keys` to `then`, with their shards locked.
@@ -286,7 +297,7 @@ pub(crate) struct Locked<'s, 'a> {
     hasher: &'s RandomState,
 }
 
-type Guards<'s> = SmallVec<[MutexGuard<'s, Table>; INLINE_LIMITS]>;
+type Guards<'s> = SmallVec<[SpinMutexGuard<'s, Table>; INLINE_LIMITS]>;
 
 /// Where a key is looked for.
 #[derive(Clone, Copy)]

@@ -4,6 +4,7 @@ use std::borrow::Cow;
 use std::net::{IpAddr, Ipv6Addr};
 
 use smallvec::SmallVec;
+use tollgate_core::store::is_same;
 
 use crate::error::BadSubject;
 use crate::routes::Matched;
@@ -48,7 +49,10 @@ impl<'a> Subject<'a> {
 
 #[inline]
 pub(crate) fn find<'a>(attributes: Attributes<'a>, name: &str) -> Option<&'a str> {
-    attributes.iter().find(|(given, _)| *given == name).map(|(_, value)| *value)
+    attributes
+        .iter()
+        .find(|(given, _)| is_same(given.as_bytes(), name.as_bytes()))
+        .map(|(_, value)| *value)
 }
 
 /// Bounds on what a caller may send, so that every key is bounded too.
@@ -58,7 +62,9 @@ pub(crate) fn check(attributes: Attributes<'_>) -> Result<(), BadSubject> {
     let in_bounds = attributes.iter().enumerate().all(|(position, (name, value))| {
         fits(name.len(), MAX_ATTRIBUTE_NAME_BYTES)
             && fits(value.len(), MAX_ATTRIBUTE_VALUE_BYTES)
-            && !attributes[..position].iter().any(|(earlier, _)| earlier == name)
+            && !attributes[..position]
+                .iter()
+                .any(|(earlier, _)| is_same(earlier.as_bytes(), name.as_bytes()))
     });
     if in_bounds && attributes.len() <= MAX_ATTRIBUTES { Ok(()) } else { Err(fault(attributes)) }
 }

@@ -8,12 +8,17 @@ use super::{owners, removed};
 use crate::error::MailError;
 use crate::model::{AccountKey, Selection};
 
-/// Makes up to `limit` deferred messages due. How many.
+/// Makes up to `limit` deferred messages due. How many. Those of a suspended tenant keep their time.
 pub(super) async fn advance(
     db: &Db<'_>,
     selection: &Selection,
     limit: u32,
 ) -> Result<u64, MailError> {
+    let tenant = "select suspended from mail_tenant where id = ?1";
+    let tenant = db.row(tenant, values![&selection.tenant_id]).await?;
+    if tenant.is_some_and(|row| row.int(0) != 0) {
+        return Ok(0);
+    }
     let sql = match narrowed(selection) {
         By::Ids => {
             "with picked as materialized ( \

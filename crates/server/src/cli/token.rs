@@ -112,10 +112,10 @@ fn create_in_store(store: &str, name: &str, scope: Scope) -> Result<String, Fail
 
 async fn create(gate: &Tollgate, name: &str, scope: Scope) -> Result<String, Failure> {
     if scope != Scope::Admin && !gate.has_token(Scope::Admin) {
-        return Err(Failure::bad_input(
-            "the first token must be of scope admin: once there is one, tokens are asked for, and \
-             without an admin's nobody could administer the server",
-        ));
+        note!(
+            "there is no token of scope admin here yet, and from now on a server asks for tokens: \
+             make one by the same command, or give the server one in TOLLGATE_ADMIN_TOKEN"
+        );
     }
     Ok(gate.create_token(name, scope).await?)
 }

@@ -9,14 +9,15 @@ use utoipa::{IntoParams, IntoResponses, PartialSchema, ToSchema};
 
 /// What a check or a peek asks for.
 #[derive(Serialize, ToSchema)]
+#[serde(deny_unknown_fields)]
 pub(crate) struct CheckRequest {
     policy: String,
     /// Who is asking: the attributes the policy's limits count by.
     #[schema(required = false, example = json!({ "user": "ada" }))]
     subject: BTreeMap<String, String>,
     /// Units asked for.
-    #[schema(required = false, minimum = 1, default = 1)]
-    cost: u32,
+    #[schema(required = false, minimum = 1, maximum = 4_294_967_295_u64, default = 1)]
+    cost: u64,
 }
 
 /// Allowed or refused, and how each limit stands.
@@ -24,7 +25,8 @@ pub(crate) struct CheckRequest {
 pub(crate) struct Decision {
     allowed: bool,
     policy: String,
-    cost: u32,
+    #[schema(minimum = 1, maximum = 4_294_967_295_u64)]
+    cost: u64,
     limits: Vec<Limit>,
     /// Whole seconds until it passes, rounded up.
     #[schema(required = false)]

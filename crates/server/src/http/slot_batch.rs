@@ -122,10 +122,12 @@ fn any_given(told: &[Told]) -> bool {
 }
 
 /// Events by policy, in the order of the first of each; what cannot be asked has its answer at once.
+/// An id that comes again under another policy begins new groups: the first is asked for first.
 fn group(events: Vec<Event>) -> (Vec<Told>, Vec<Group>) {
     let mut told: Vec<Told> = Vec::with_capacity(events.len());
     let mut groups: Vec<Group> = Vec::new();
     let mut by_policy: HashMap<String, usize> = HashMap::new();
+    let mut policy_of: HashMap<String, String> = HashMap::new();
     for (position, event) in events.into_iter().enumerate() {
         let (policy, ask) = match event.and_then(SlotRequest::ask) {
             Ok(asked) => asked,
@@ -135,6 +137,10 @@ fn group(events: Vec<Event>) -> (Vec<Told>, Vec<Group>) {
             }
         };
         told.push(None);
+        let before = policy_of.insert(ask.event_id.clone(), policy.clone());
+        if before.is_some_and(|before| before != policy) {
+            by_policy.clear();
+        }
         let number = *by_policy.entry(policy).or_insert_with_key(|policy| {
             let policy = policy.clone();
             groups.push(Group { policy, events: Vec::new(), positions: Vec::new() });

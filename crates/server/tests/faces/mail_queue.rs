@@ -158,3 +158,18 @@ fn mail_run_now_without_a_tenant_is_about_all_of_them() {
     let body = json!({ "tenant_id": "acme", "ids": ["x"] });
     assert_eq!(server.post("/commands/run-now", &body).ok()["messages"], 0);
 }
+
+#[test]
+fn mail_run_now_leaves_a_suspended_tenants_mail_its_time() {
+    let server = acme();
+    server.queue(&[waiting("a", json!({}))]);
+    let due = || server.mail("acme")["a"]["deferred_ts"].clone();
+    let before = due();
+    let body = json!({ "tenant_id": "acme" });
+    server.post("/commands/suspend", &body).ok();
+    assert_eq!(server.post("/commands/run-now", &body).ok()["messages"], 0);
+    server.post("/commands/activate", &body).ok();
+    assert!(before.is_number());
+    assert_eq!(due(), before);
+    assert_eq!(server.post("/commands/run-now", &body).ok()["messages"], 1);
+}

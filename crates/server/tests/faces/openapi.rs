@@ -275,6 +275,18 @@ fn decisions_and_refusals_have_the_bodies_it_describes() {
 }
 
 #[test]
+fn it_says_how_large_a_cost_may_be_and_that_nothing_unknown_may_be_sent() {
+    let api = Server::memory().get("/openapi.json").ok();
+    let schemas = &api["components"]["schemas"];
+    for schema in ["CheckRequest", "Decision"] {
+        let cost = &schemas[schema]["properties"]["cost"];
+        assert_eq!((&cost["minimum"], &cost["maximum"]), (&json!(1), &json!(u32::MAX)), "{cost}");
+        assert_ne!(cost["format"], "int32");
+    }
+    assert_eq!(schemas["CheckRequest"]["additionalProperties"], false);
+}
+
+#[test]
 fn a_cost_that_never_fits_has_the_body_it_describes() {
     let server = Server::memory();
     server.policy("p", &limits(1));

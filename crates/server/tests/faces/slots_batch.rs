@@ -48,6 +48,20 @@ fn a_batch_that_is_sent_again_changes_nothing_and_says_so() {
 }
 
 #[test]
+fn of_one_id_under_two_policies_the_first_in_the_batch_is_given() {
+    let server = Server::memory();
+    server.slot_config("one", 7, "PT4S");
+    server.slot_config("other", 7, "PT4S");
+    let events = [("a", "one"), ("e", "other"), ("e", "one"), ("b", "one"), ("b", "other")];
+    let events = events.map(|(id, config)| event_body(id, config, NOON));
+    let answer = post(&server, &events).ok();
+    let given = |position: usize| answer["results"][position]["scheduledTime"].is_string();
+    assert_eq!([0, 1, 2, 3, 4].map(given), [true, true, false, true, false], "{answer}");
+    assert_eq!(answer["results"][2]["status"], 409);
+    assert_eq!((server.fill("one"), server.fill("other")), (vec![2], vec![1]));
+}
+
+#[test]
 fn an_event_that_stands_twice_in_a_batch_has_one_slot() {
     let server = Server::memory();
     let event = event_body("e", "default", NOON);

@@ -66,7 +66,8 @@ async fn a_cut_closes_what_is_open_and_refuses_what_is_new() {
     let session = client.one("select pg_backend_pid()").await;
     proxy.cut();
     assert!(client.run("select 1").await.is_err());
-    assert!(is_refused(&connect(&url).await.unwrap_err()));
+    let error = connect(&url).await.unwrap_err();
+    assert!(is_refused(&error), "{error:?}");
     until_gone(&session).await;
 
     proxy.pass();

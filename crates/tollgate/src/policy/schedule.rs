@@ -151,8 +151,12 @@ fn parse_weekdays(text: &str) -> Result<Vec<Weekday>, String> {
 
 /// `09:00-17:00`; `24:00` is the end of the day.
 fn parse_hours(text: &str) -> Result<Hours, String> {
-    Hours::parse(text)
-        .ok_or_else(|| format!("{text:?} is not a range of hours; try \"09:00-17:00\""))
+    Hours::parse(text).ok_or_else(|| {
+        format!(
+            "{text:?} is not a range of hours of one day; try \"09:00-17:00\", or for a night \
+             [\"00:00-06:00\", \"22:00-24:00\"]"
+        )
+    })
 }
 
 /// Two instants with a slash between them, as ISO 8601 writes an interval.

@@ -103,7 +103,7 @@ pub(crate) struct AddArgs {
     /// Percent of each limit that only priority 0 may use
     #[arg(long, value_name = "PERCENT")]
     priority0_share: Option<u8>,
-    /// Messages sent at once; 1 keeps their order
+    /// Messages that each instance sends at once; 1 keeps their order within it
     #[arg(long, value_name = "N")]
     concurrency: Option<u16>,
     #[command(flatten)]

@@ -55,7 +55,7 @@ pub(crate) struct AccountRequest {
     /// Percent of each limit that only priority 0 may use. Defaults to 0.
     #[schema(value_type = Option<u8>, maximum = 99)]
     priority0_share: Option<Whole<99>>,
-    /// Messages sent at once; 1, the default, keeps their order.
+    /// Messages that each instance sends at once; 1, the default, keeps their order within it.
     #[schema(minimum = 1, maximum = 100)]
     concurrency: Option<u16>,
 }
