@@ -21,8 +21,17 @@ pub(super) const MISSED: &[(&str, &str)] = &[
     ),
     (
         "growth.checks",
-        "not the number of keys but the memory they lie in: a bare hash table of the same keys takes \
-         the same step, shown beside it, where they no longer fit the processor's caches",
+        "not the number of keys but the memory they lie in, once they no longer fit the processor's \
+         caches: a bare hash table of the same keys, measured beside it, grows as much",
+    ),
+    (
+        "slots.callers",
+        "about what is promised: on one side of it on one host, on the other on another",
+    ),
+    (
+        "slots.lone.postgres",
+        "about what is promised, as above: a slot compares and writes two tables where the insert \
+         writes one",
     ),
     ("slots.last.sqlite", "index pages outgrow SQLite's cache"),
     ("postgres.lone", "two threads more to wake, and a function of several statements"),
