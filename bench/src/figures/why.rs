@@ -30,8 +30,8 @@ pub(super) const MISSED: &[(&str, &str)] = &[
     ),
     (
         "slots.lone.postgres",
-        "about what is promised, as above: a slot compares and writes two tables where the insert \
-         writes one",
+        "about what is promised, as above: a slot writes its schedule and its window besides \
+         itself, where the insert writes one row",
     ),
     ("slots.last.sqlite", "index pages outgrow SQLite's cache"),
     ("postgres.lone", "two threads more to wake, and a function of several statements"),

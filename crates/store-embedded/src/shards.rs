@@ -28,8 +28,8 @@ pub(crate) struct Shards {
     hasher: RandomState,
 }
 
-/// On cache lines of its own, so that neighbours do not slow each other down. Held for less than a
-/// microsecond but while it is swept or grows, so whoever waits looks again and again: a lock that must
+/// On cache lines of its own, so that neighbours do not slow each other down. Held for the
+/// length of one decision but while it is swept or grows, so whoever waits looks again and again: a lock that must
 /// know, when it is let go, whether somebody sleeps takes a second atomic operation for each
 /// decision, and waking somebody takes longer than the decision he waited for.
 #[repr(align(128))]
