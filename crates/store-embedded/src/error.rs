@@ -1,5 +1,6 @@
 //! What SQLite reports, as a store error that says what to do.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 
 use rusqlite::ErrorCode;
@@ -65,6 +66,20 @@ pub(crate) fn damaged(path: &Path, what: &str) -> StoreError {
 pub(crate) fn stopped_early(path: &Path) -> StoreError {
     let message = format!("{} ended a transaction early: check its disk", path.display());
     StoreError::new(StoreErrorKind::Unavailable, message)
+}
+
+/// What a caller's own code answers. A panic in it is an error to that caller, and to nobody else.
+pub(crate) fn caught<T>(callers_code: impl FnOnce() -> T) -> Result<T, StoreError> {
+    catch_unwind(AssertUnwindSafe(callers_code)).map_err(|_| {
+        let message = "the caller's code panicked while it made the answer to be recorded, and \
+                       nothing was counted: see the log for where";
+        StoreError::new(StoreErrorKind::Corrupt, message)
+    })
+}
+
+pub(crate) fn job_panicked() -> StoreError {
+    let message = "the store panicked at this request: see the log, and report it";
+    StoreError::new(StoreErrorKind::Corrupt, message)
 }
 
 pub(crate) fn stopped() -> StoreError {

@@ -5,7 +5,7 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant as Moment};
 
 use rusqlite::types::Value;
 use rusqlite::{Connection, params, params_from_iter};
@@ -13,7 +13,7 @@ use tollgate_core::Instant;
 use tollgate_core::store::StoreError;
 
 use crate::Inner;
-use crate::error::{stopped_early, unusable};
+use crate::error::{job_panicked, stopped_early, unusable};
 use crate::fold::Unfolded;
 use crate::journal::{Turn, Waiter, Work};
 use crate::shards::Shards;
@@ -29,14 +29,16 @@ const SWEEP_EVERY: Duration = Duration::from_secs(1);
 const SHARDS_PER_SWEEP: usize = Shards::shard_count().div_ceil(10);
 /// After this many keys the rest waits for the next sweep.
 const KEYS_PER_SWEEP: usize = 5_000;
-/// Expired rows of other tables removed per sweep: more than can be added meanwhile.
-const ROWS_PER_SWEEP: i64 = 20_000;
+/// Expired rows of another table removed at once. Tests have few, and pages all the same.
+const ROWS_PER_SWEEP: i64 = if cfg!(test) { 2 } else { 20_000 };
 
 /// The transaction a job runs in.
 pub(crate) struct Txn<'a> {
     pub(crate) inner: &'a Inner,
     connection: &'a Connection,
     with_counts: &'a mut Vec<Statement>,
+    /// What the job wrote so far: executed once it has ended well.
+    written: Vec<Statement>,
     /// The first write that failed: the whole group fails with it.
     failed: &'a mut Option<StoreError>,
     /// As after the transaction: the keeper drops them if it fails.
@@ -58,8 +60,20 @@ impl Txn<'_> {
         unusable(self.inner.home.path(), error)
     }
 
-    /// A write of its own: if the commit fails it is gone, and the caller told so.
+    /// A write of its own: if the job or the commit fails it is gone, and the caller told so. The
+    /// same job does not read it.
     pub(crate) fn write(&mut self, sql: &'static str, values: Vec<Value>) {
+        self.written.push(Statement { sql, values });
+    }
+
+    /// A write that belongs to counts changed in memory by the same job, whatever becomes of that:
+    /// if the commit fails it is kept with them and tried again.
+    pub(crate) fn write_with_counts(&mut self, sql: &'static str, values: Vec<Value>) {
+        self.execute(sql, values.clone());
+        self.with_counts.push(Statement { sql, values });
+    }
+
+    fn execute(&mut self, sql: &'static str, values: Vec<Value>) {
         if self.failed.is_none()
             && let Err(error) = execute(self.connection, sql, values)
         {
@@ -67,11 +81,22 @@ impl Txn<'_> {
         }
     }
 
-    /// A write that belongs to counts changed in memory by the same job: if the commit fails it
-    /// is kept with them and tried again.
-    pub(crate) fn write_with_counts(&mut self, sql: &'static str, values: Vec<Value>) {
-        self.write(sql, values.clone());
-        self.with_counts.push(Statement { sql, values });
+    /// Runs a job. It writes all or nothing: one transaction holds what many jobs write.
+    pub(crate) fn attempt<T>(
+        &mut self,
+        job: impl FnOnce(&mut Self) -> Result<T, StoreError>,
+    ) -> Result<T, StoreError> {
+        let result = catch_unwind(AssertUnwindSafe(|| job(self))).unwrap_or_else(|_| {
+            self.books.clear();
+            Err(job_panicked())
+        });
+        let written = std::mem::take(&mut self.written);
+        if result.is_ok() {
+            for Statement { sql, values } in written {
+                self.execute(sql, values);
+            }
+        }
+        result
     }
 }
 
@@ -120,11 +145,12 @@ impl Keeper {
     pub(crate) fn run(mut self) {
         let inner = self.inner.clone();
         let _alarm = Alarm(&inner);
-        let mut last_sweep = std::time::Instant::now();
+        let mut last_sweep = Moment::now();
+        let mut removal = Removal::new();
         let mut is_folding = false;
         loop {
             // Between two parts of a fold there is a look at the queue, and no wait.
-            let idle = if is_folding { Duration::ZERO } else { SWEEP_EVERY };
+            let idle = if is_folding { Duration::ZERO } else { removal.pause };
             is_folding = false;
             match inner.journal.next_work(idle) {
                 Work::Jobs(jobs) => self.commit(jobs, Turn::Ordinary),
@@ -137,7 +163,10 @@ impl Keeper {
             }
             if last_sweep.elapsed() >= SWEEP_EVERY {
                 self.sweep(SHARDS_PER_SWEEP);
-                last_sweep = std::time::Instant::now();
+                last_sweep = Moment::now();
+            }
+            if removal.is_due() {
+                removal.run(|| self.remove_rows());
             }
         }
         // Folds the log into the file, so that a closed store is one file.
@@ -187,11 +216,13 @@ impl Keeper {
         let begun = self.connection.execute_batch("begin immediate").map_err(fail);
         let begun = begun.and_then(|()| self.backlog.write(&self.connection).map_err(fail));
         let mut failed = begun.err();
+        self.books.begin_group();
         for job in jobs {
             let mut txn = Txn {
                 inner: &self.inner,
                 connection: &self.connection,
                 with_counts: &mut self.backlog.statements,
+                written: Vec::new(),
                 failed: &mut failed,
                 books: &mut self.books,
             };
@@ -274,17 +305,23 @@ impl Keeper {
                 break;
             }
         }
-        if let Err(error) = self.remove_expired_rows(now) {
+    }
+
+    /// Whether there may be more.
+    fn remove_rows(&self) -> bool {
+        self.remove_expired_rows(self.inner.now()).unwrap_or_else(|error| {
             let _ = self.connection.execute_batch("rollback");
             tracing::warn!(%error, "expired rows were not removed; tried again later");
-        }
+            false
+        })
     }
 
     /// Together with how far the sweep got: what is gone must not be decided about by an earlier
     /// clock, also after a restart.
-    fn remove_expired_rows(&self, now: Instant) -> Result<(), rusqlite::Error> {
+    fn remove_expired_rows(&self, now: Instant) -> Result<bool, rusqlite::Error> {
         self.connection.execute_batch("begin immediate")?;
         let mut latest = None;
+        let mut is_more = false;
         for sql in [
             "delete from record where id in \
              (select id from record where expires_at <= ?1 limit ?2) returning expires_at",
@@ -294,16 +331,45 @@ impl Keeper {
         ] {
             let mut statement = self.connection.prepare_cached(sql)?;
             let mut removed = statement.query(params![now.as_micros(), ROWS_PER_SWEEP])?;
+            let mut count = 0;
             while let Some(row) = removed.next()? {
                 latest = latest.max(Some(Instant::from_micros(row.get(0)?)));
+                count += 1;
             }
+            is_more |= count == ROWS_PER_SWEEP;
         }
-        remove_old(&self.connection, now)?;
+        is_more |= remove_old(&self.connection, now)?;
         if let Some(latest) = latest {
             self.inner.raise_swept_at(latest);
             self.write_swept_at()?;
         }
-        self.connection.execute_batch("commit")
+        self.connection.execute_batch("commit")?;
+        Ok(is_more)
+    }
+}
+
+/// When expired rows are removed: once a second, and while there are more of them half of the time,
+/// so that no load adds more than is removed.
+struct Removal {
+    last: Moment,
+    pause: Duration,
+}
+
+impl Removal {
+    fn new() -> Self {
+        Self { last: Moment::now(), pause: SWEEP_EVERY }
+    }
+
+    fn is_due(&self) -> bool {
+        self.last.elapsed() >= self.pause
+    }
+
+    /// `remove` says whether there may be more.
+    fn run(&mut self, remove: impl FnOnce() -> bool) {
+        let begun = Moment::now();
+        let is_more = remove();
+        self.last = Moment::now();
+        self.pause = if is_more { self.last - begun } else { SWEEP_EVERY };
     }
 }
 
@@ -324,5 +390,24 @@ impl Drop for Alarm<'_> {
         if std::thread::panicking() {
             self.0.journal.abandon();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rows_are_removed_for_half_of_the_time_at_most() {
+        let mut removal = Removal::new();
+        assert!(!removal.is_due(), "a second after the start");
+        let takes = Duration::from_millis(30);
+        removal.run(|| {
+            std::thread::sleep(takes);
+            true
+        });
+        assert!(removal.pause >= takes && removal.pause < SWEEP_EVERY, "{:?}", removal.pause);
+        removal.run(|| false);
+        assert_eq!(removal.pause, SWEEP_EVERY, "none is left");
     }
 }

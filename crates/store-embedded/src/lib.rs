@@ -40,6 +40,8 @@ use shards::{KeyedState, Shards};
 pub struct Embedded {
     inner: Arc<Inner>,
     keeper: Mutex<Option<JoinHandle<()>>>,
+    /// Held by whoever verifies slots.
+    recounting: tokio::sync::Mutex<()>,
 }
 
 pub(crate) struct Inner {
@@ -96,7 +98,11 @@ impl Embedded {
                 StoreError::new(StoreErrorKind::Unavailable, "the keeper thread did not start")
                     .with_source(error)
             })?;
-        Ok(Self { inner, keeper: Mutex::new(Some(keeper)) })
+        Ok(Self {
+            inner,
+            keeper: Mutex::new(Some(keeper)),
+            recounting: tokio::sync::Mutex::default(),
+        })
     }
 
     /// Decides. With `Durability::Sync` an allowed answer comes after it is on disk.
@@ -161,7 +167,7 @@ impl Embedded {
     ) -> Result<T, StoreError> {
         let (reply, answer) = oneshot::channel();
         self.inner.journal.submit(Box::new(move |txn| {
-            let result = txn.and_then(job);
+            let result = txn.and_then(|txn| txn.attempt(job));
             Box::new(move |committed| {
                 let _ = reply.send(committed.and(result));
             })

@@ -4,25 +4,27 @@
 //! ahead of the file, so the keeper drops it and it is read again.
 
 mod book;
+mod recount;
 #[cfg(test)]
 mod tests;
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
+use std::sync::Arc;
 
 use rusqlite::{Connection, OptionalExtension, Row, params};
 use tollgate_core::store::{
-    Recount, ScheduleAsk, Slot, SlotAnswer, SlotQuery, StoreError, WindowFill, assign_all,
+    ScheduleAsk, Slot, SlotAnswer, SlotQuery, StoreError, WindowFill, assign_all,
 };
 use tollgate_core::{Instant, Span};
 
 use crate::Embedded;
 use crate::keeper::Txn;
 pub(crate) use book::Books;
-use book::{Kept, book, kept, put_window, windows};
+use book::{Kept, Patience, book, kept, put_window, windows};
 
-/// Slots removed in one sweep.
-const SLOTS_PER_SWEEP: i64 = 5_000;
-/// Slots read by one job that counts many. Tests have few slots, and pages all the same.
+/// Slots removed at once. Tests have few slots, and pages all the same.
+const SLOTS_PER_SWEEP: i64 = if cfg!(test) { 2 } else { 5_000 };
+/// Slots, or windows, read by one job that counts many.
 const SLOTS_PER_PAGE: u32 = if cfg!(test) { 2 } else { 5_000 };
 
 const SLOT: &str = "s.event_id, s.policy, s.version, s.requested_at, s.by_caller, s.scheduled_at, \
@@ -30,45 +32,19 @@ const SLOT: &str = "s.event_id, s.policy, s.version, s.requested_at, s.by_caller
                     from slot s left join slot_cancel c on c.event_id = s.event_id";
 
 impl Embedded {
-    /// Gives every event its slot, in order.
+    /// Gives every event its slot, in order. Where many windows must be read or counted before,
+    /// that takes several jobs, and others are served between them.
     pub async fn assign_slots(&self, ask: ScheduleAsk) -> Result<Vec<SlotAnswer>, StoreError> {
-        self.run(move |txn| {
-            let now = txn.inner.now();
-            // Put back when all went well: a job that fails half way leaves none that is ahead.
-            let mut books = std::mem::take(txn.books);
-            let schedule = book(txn, &mut books, &ask, now)?;
-            let mut known = HashMap::new();
-            for event in &ask.events {
-                if let Some(slot) = find(txn, &event.event_id)? {
-                    known.insert(event.event_id.clone(), slot);
-                }
+        let ask = Arc::new(ask);
+        let mut patience = Patience::Fresh;
+        loop {
+            let asked = ask.clone();
+            let answers = self.run(move |txn| assign_or_prepare(txn, &asked, patience)).await?;
+            if let Some(answers) = answers {
+                return Ok(answers);
             }
-            let assigned = assign_all(&ask, known, schedule, now);
-            for slot in &assigned.slots {
-                txn.write(
-                    "insert into slot (event_id, policy, version, requested_at, by_caller, \
-                     scheduled_at, per, position, created_at) \
-                     values (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)",
-                    vec![
-                        slot.event_id.clone().into(),
-                        slot.policy.clone().into(),
-                        slot.version.cast_signed().into(),
-                        slot.requested_at.as_micros().into(),
-                        slot.is_requested_by_caller.into(),
-                        slot.scheduled_at.as_micros().into(),
-                        slot.per.as_micros().into(),
-                        slot.position.cast_signed().into(),
-                        slot.created_at.as_micros().into(),
-                    ],
-                );
-            }
-            for number in assigned.windows {
-                put_window(txn, &ask.policy, number, schedule.window(number));
-            }
-            *txn.books = books;
-            Ok(assigned.answers)
-        })
-        .await
+            patience = Patience::OneWait;
+        }
     }
 
     /// Those of these events that have one, in no order.
@@ -90,7 +66,6 @@ impl Embedded {
             if slot.cancelled_at.is_some() {
                 return Ok(Some(slot));
             }
-            // Everything is read before anything is written: what fails has changed nothing.
             let per = kept(txn, &slot.policy)?.map_or(slot.per, |kept| kept.per);
             let number = slot.scheduled_at.as_micros().div_euclid(per.as_micros());
             // None where it is not counted.
@@ -101,6 +76,7 @@ impl Embedded {
                 "insert into slot_cancel (event_id, cancelled_at) values (?1, ?2)",
                 vec![event_id.into(), now.as_micros().into()],
             );
+            txn.books.recounts.cancelled(&slot);
             if let Some((_, mut state)) = window {
                 slot.leave(&mut state, per);
                 put_window(
@@ -109,7 +85,7 @@ impl Embedded {
                     number,
                     Some(&state).filter(|state| state.count() > 0),
                 );
-                if let Some(schedule) = txn.books.get_mut(&slot.policy) {
+                if let Some(schedule) = txn.books.schedules.get_mut(&slot.policy) {
                     schedule.put_window(number, state);
                 }
             }
@@ -134,7 +110,8 @@ impl Embedded {
                     .query_map(
                         params![
                             policy,
-                            from.as_micros(),
+                            // What was read before is not walked over again.
+                            from.max(after_at).as_micros(),
                             to.as_micros(),
                             after_at.as_micros(),
                             after_id,
@@ -208,53 +185,56 @@ impl Embedded {
                 page.into_iter().next_back().map(|last| (last.scheduled_at, last.event_id));
         }
     }
-
-    /// Counts the slots of a policy again, and says where a window's count is another.
-    pub async fn recount_slots(&self, policy: String) -> Result<Recount, StoreError> {
-        self.run(move |txn| {
-            let Some(kept) = kept(txn, &policy)? else {
-                return Ok(Recount::default());
-            };
-            // Older ones may be half removed.
-            let per = kept.per;
-            let oldest = txn.inner.now().minus(kept.retention).as_micros();
-            let first = (oldest.div_euclid(per.as_micros()) + 1).max(kept.first_counted());
-            let slots = count_slots(txn, &policy, per, first)?;
-            let states = windows(txn, &policy, first, i64::MAX, i64::MAX)?;
-            let counted: BTreeMap<i64, u64> =
-                states.into_iter().map(|(number, state)| (number, state.count())).collect();
-            Ok(Recount::of(per, &slots, &counted))
-        })
-        .await
-    }
 }
 
-/// How many slots lie in each window of `per` from number `first` on.
-fn count_slots(
-    txn: &Txn<'_>,
-    policy: &str,
-    per: Span,
-    first: i64,
-) -> Result<BTreeMap<i64, u64>, StoreError> {
-    let (from, to) = interval(per, first, i64::MAX);
-    let mut counts = BTreeMap::new();
-    let mut read = || {
-        txn.read()
-            .prepare_cached(
-                "select s.scheduled_at from slot s \
-                 where s.policy = ?1 and s.scheduled_at >= ?2 and s.scheduled_at < ?3 \
-                 and not exists (select 1 from slot_cancel c where c.event_id = s.event_id)",
-            )?
-            .query_map(params![policy, from.as_micros(), to.as_micros()], |row| {
-                row.get::<_, i64>(0)
-            })?
-            .try_for_each(|at| {
-                *counts.entry(at?.div_euclid(per.as_micros())).or_default() += 1;
-                Ok(())
-            })
+/// `None`: the schedule is not ready; ask again.
+fn assign_or_prepare(
+    txn: &mut Txn<'_>,
+    ask: &ScheduleAsk,
+    patience: Patience,
+) -> Result<Option<Vec<SlotAnswer>>, StoreError> {
+    let now = txn.inner.now();
+    // Put back when all went well: a job that fails half way leaves none that is ahead.
+    let mut books = std::mem::take(txn.books);
+    let Some(schedule) = book(txn, &mut books, ask, now, patience)? else {
+        *txn.books = books;
+        return Ok(None);
     };
-    read().map_err(|error: rusqlite::Error| txn.fail(error))?;
-    Ok(counts)
+    let mut known = HashMap::new();
+    for event in &ask.events {
+        if let Some(slot) = find(txn, &event.event_id)? {
+            known.insert(event.event_id.clone(), slot);
+        }
+    }
+    let assigned = assign_all(ask, known, schedule, now);
+    for number in assigned.windows {
+        put_window(txn, &ask.policy, number, schedule.window(number));
+    }
+    for slot in &assigned.slots {
+        put_slot(txn, slot);
+        books.recounts.given(slot);
+    }
+    *txn.books = books;
+    Ok(Some(assigned.answers))
+}
+
+fn put_slot(txn: &mut Txn<'_>, slot: &Slot) {
+    txn.write(
+        "insert into slot (event_id, policy, version, requested_at, by_caller, \
+         scheduled_at, per, position, created_at) \
+         values (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)",
+        vec![
+            slot.event_id.clone().into(),
+            slot.policy.clone().into(),
+            slot.version.cast_signed().into(),
+            slot.requested_at.as_micros().into(),
+            slot.is_requested_by_caller.into(),
+            slot.scheduled_at.as_micros().into(),
+            slot.per.as_micros().into(),
+            slot.position.cast_signed().into(),
+            slot.created_at.as_micros().into(),
+        ],
+    );
 }
 
 /// From the start of one window to the end of another.
@@ -287,7 +267,8 @@ fn slot_row(row: &Row<'_>) -> rusqlite::Result<Slot> {
 
 /// Removes slots whose policy's retention is over, their cancels and their windows: a few at a
 /// time, found by their keys, so that it costs no more however many there are to keep.
-pub(crate) fn remove_old(connection: &Connection, now: Instant) -> rusqlite::Result<()> {
+/// Whether there may be more.
+pub(crate) fn remove_old(connection: &Connection, now: Instant) -> rusqlite::Result<bool> {
     let few = params![now.as_micros(), SLOTS_PER_SWEEP];
     let removed: Vec<String> = connection
         .prepare_cached(REMOVE_SLOTS)?
@@ -295,10 +276,11 @@ pub(crate) fn remove_old(connection: &Connection, now: Instant) -> rusqlite::Res
         .collect::<Result<_, _>>()?;
     let mut remove_cancel =
         connection.prepare_cached("delete from slot_cancel where event_id = ?1")?;
-    for event_id in removed {
+    for event_id in &removed {
         remove_cancel.execute(params![event_id])?;
     }
-    connection.prepare_cached(REMOVE_WINDOWS)?.execute(few).map(drop)
+    let windows = connection.prepare_cached(REMOVE_WINDOWS)?.execute(few)?;
+    Ok(removed.len().max(windows) as i64 == SLOTS_PER_SWEEP)
 }
 
 // `cross join` keeps the order: policies are few, and lead to the others by key.
