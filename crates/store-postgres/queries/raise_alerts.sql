@@ -1,7 +1,8 @@
 -- Looks at a rule for some subjects, and raises an alert for each who meets it and has no episode.
 -- $1 ledger, $2 rule, $3 refusals needed, $4 the rule's time, $5 now, $6 the oldest slice that may
 -- count, $7 the number of this merge, then arrays: policies, limits, subjects. Returns the alerts.
--- A slice that began before the rule's time counts only if no refusal in it is older. Behind the
+-- A slice that began before the rule's time counts only if no refusal in it is older, and one of the
+-- future, by a clock that was ahead, does not. Behind the
 -- advisory lock: what other instances merged is seen. Relies on the primary keys.
 with met as (
     select r.policy, r.limit_name, r.subject_id, r.subject,
@@ -10,7 +11,7 @@ with met as (
     join tollgate.refusal r
         on r.ledger = $1 and r.policy = asked.policy and r.limit_name = asked.limit_name
         and r.subject_id = sha256(convert_to(asked.subject, 'UTF8'))
-    where r.slice >= $6 and r.first_seen >= $5 - $4
+    where r.slice between $6 and $5 and r.first_seen >= $5 - $4
     group by r.policy, r.limit_name, r.subject_id, r.subject
     having sum(r.refused) >= $3
 ), begun as (

@@ -15,7 +15,7 @@ use crate::known::Known;
 use crate::session::{Guess, Session};
 use crate::shield::Sighting;
 
-/// A row can be swept between being made and being locked, which is rare: twice is a fault.
+/// A row can be swept between being made and being locked, which is rare: so often in a row is a fault.
 const MAX_ATTEMPTS: u32 = 4;
 
 /// Why a batch has no answers.

@@ -23,18 +23,18 @@ type Map<K, V> = HashMap<K, V, foldhash::fast::RandomState>;
 pub(crate) struct Batch<'a> {
     requests: &'a [Request],
     /// By key, ascending.
-    slots: Vec<Slot<'a>>,
-    /// For each request, the slots of its keys.
-    places: Vec<Places>,
+    seats: Vec<Seat<'a>>,
+    /// For each request, the seats of its keys.
+    seat_numbers: Vec<SeatNumbers>,
     records: Map<&'a [u8], Record>,
     new_records: Vec<(&'a OnceKey, Vec<u8>)>,
     refunded: HashSet<SpendId, foldhash::fast::RandomState>,
     new_refunds: Vec<(SpendId, Instant)>,
 }
 
-type Places = SmallVec<[usize; INLINE_LIMITS]>;
+type SeatNumbers = SmallVec<[usize; INLINE_LIMITS]>;
 
-struct Slot<'a> {
+struct Seat<'a> {
     key: &'a [u8],
     locks: bool,
     found: Found,
@@ -62,28 +62,28 @@ pub(crate) struct Reading {
 impl<'a> Batch<'a> {
     pub(crate) fn of(requests: &'a [Request]) -> Self {
         let mut wanted: Vec<(&[u8], bool, usize, usize)> = Vec::with_capacity(requests.len());
-        let mut places: Vec<Places> = Vec::with_capacity(requests.len());
+        let mut seat_numbers: Vec<SeatNumbers> = Vec::with_capacity(requests.len());
         for (number, request) in requests.iter().enumerate() {
             let keys = request.keys();
-            places.push(SmallVec::from_elem(0, keys.len()));
+            seat_numbers.push(SmallVec::from_elem(0, keys.len()));
             let locks = !request.only_reads();
             wanted.extend(
                 keys.iter().enumerate().map(|(position, key)| (*key, locks, number, position)),
             );
         }
         wanted.sort_unstable_by_key(|(key, ..)| *key);
-        let mut slots: Vec<Slot<'_>> = Vec::with_capacity(wanted.len());
+        let mut seats: Vec<Seat<'_>> = Vec::with_capacity(wanted.len());
         for (key, locks, number, position) in wanted {
-            match slots.last_mut() {
+            match seats.last_mut() {
                 Some(last) if last.key == key => last.locks |= locks,
-                _ => slots.push(Slot { key, locks, found: Found::Nothing, changed: false }),
+                _ => seats.push(Seat { key, locks, found: Found::Nothing, changed: false }),
             }
-            places[number][position] = slots.len() - 1;
+            seat_numbers[number][position] = seats.len() - 1;
         }
         Self {
             requests,
-            slots,
-            places,
+            seats,
+            seat_numbers,
             records: Map::default(),
             new_records: Vec::new(),
             refunded: HashSet::default(),
@@ -93,12 +93,12 @@ impl<'a> Batch<'a> {
 
     /// Keys to lock, ascending.
     pub(crate) fn keys_to_lock(&self) -> Vec<&'a [u8]> {
-        self.slots.iter().filter(|slot| slot.locks).map(|slot| slot.key).collect()
+        self.seats.iter().filter(|seat| seat.locks).map(|seat| seat.key).collect()
     }
 
     /// Keys only to look at, ascending.
     pub(crate) fn keys_to_read(&self) -> Vec<&'a [u8]> {
-        self.slots.iter().filter(|slot| !slot.locks).map(|slot| slot.key).collect()
+        self.seats.iter().filter(|seat| !seat.locks).map(|seat| seat.key).collect()
     }
 
     /// Idempotency keys, in the order their advisory locks are taken.
@@ -134,17 +134,17 @@ impl<'a> Batch<'a> {
     ) -> bool {
         let mut rows = rows.into_iter().peekable();
         let mut complete = true;
-        for slot in self.slots.iter_mut().filter(|slot| slot.locks) {
-            if let Some((_, state)) = rows.next_if(|(key, _)| *key == slot.key) {
-                slot.found = Found::decode(state);
+        for seat in self.seats.iter_mut().filter(|seat| seat.locks) {
+            if let Some((_, state)) = rows.next_if(|(key, _)| *key == seat.key) {
+                seat.found = Found::decode(state);
             } else {
-                slot.found = Found::Held;
+                seat.found = Found::Held;
                 complete = held_are_missing;
             }
         }
         for (key, state) in read {
-            if let Ok(place) = self.slots.binary_search_by_key(&key, |slot| slot.key) {
-                self.slots[place].found = Found::decode(state);
+            if let Ok(seat_number) = self.seats.binary_search_by_key(&key, |seat| seat.key) {
+                self.seats[seat_number].found = Found::decode(state);
             }
         }
         complete
@@ -158,9 +158,9 @@ impl<'a> Batch<'a> {
                 && matches!(request.work, Work::Check { intent: Intent::Spend, .. })
         };
         self.requests.iter().all(is_plain)
-            && self.slots.iter_mut().all(|slot| match known.get(slot.key) {
+            && self.seats.iter_mut().all(|seat| match known.get(seat.key) {
                 Some(state) => {
-                    slot.found = Found::decode(state);
+                    seat.found = Found::decode(state);
                     true
                 }
                 None => false,
@@ -180,7 +180,7 @@ impl<'a> Batch<'a> {
 
     /// The keys that somebody else holds.
     pub(crate) fn held_keys(&self) -> impl Iterator<Item = &'a [u8]> {
-        self.slots.iter().filter(|slot| matches!(slot.found, Found::Held)).map(|slot| slot.key)
+        self.seats.iter().filter(|seat| matches!(seat.found, Found::Held)).map(|seat| seat.key)
     }
 
     /// Answers every request, in order of arrival.
@@ -197,9 +197,9 @@ impl<'a> Batch<'a> {
             {
                 return Ok(replay(&request.work, record.clone()));
             }
-            let places = self.places[number].clone();
-            for place in &places {
-                match self.slots[*place].found {
+            let seat_numbers = self.seat_numbers[number].clone();
+            for seat_number in &seat_numbers {
+                match self.seats[*seat_number].found {
                     Found::Held => return Err(contended()),
                     Found::Corrupt => return Err(corrupt("a stored count cannot be read")),
                     Found::Nothing | Found::State(_) => {}
@@ -221,7 +221,7 @@ impl<'a> Batch<'a> {
                     Answer::Checked(Checked::Stale(*asked_by))
                 }
                 Work::Check { ask, intent } => {
-                    let mut lent = Lent { slots: &mut self.slots, places: &places };
+                    let mut lent = Lent { seats: &mut self.seats, seat_numbers: &seat_numbers };
                     let decided = check(ask, *intent, &mut lent, reading.now, &mut next_id);
                     if decided.decision.allowed() {
                         record(Effect::Decided(&decided));
@@ -231,7 +231,7 @@ impl<'a> Batch<'a> {
                 Work::Refund(receipt) => {
                     let done = give_back(
                         receipt,
-                        &mut Lent { slots: &mut self.slots, places: &places },
+                        &mut Lent { seats: &mut self.seats, seat_numbers: &seat_numbers },
                         self.refunded.contains(&receipt.id),
                         reading.now,
                     );
@@ -252,30 +252,30 @@ impl<'a> Batch<'a> {
         &self,
         request: usize,
     ) -> impl Iterator<Item = (&'a [u8], Option<&State>)> {
-        self.places[request].iter().map(|place| {
-            let slot = &self.slots[*place];
-            let state = match &slot.found {
+        self.seat_numbers[request].iter().map(|seat_number| {
+            let seat = &self.seats[*seat_number];
+            let state = match &seat.found {
                 Found::State(state) => Some(state),
                 _ => None,
             };
-            (slot.key, state)
+            (seat.key, state)
         })
     }
 
     pub(crate) fn changed_keys(&self) -> impl Iterator<Item = &'a [u8]> {
-        self.slots.iter().filter(|slot| slot.changed).map(|slot| slot.key)
+        self.seats.iter().filter(|seat| seat.changed).map(|seat| seat.key)
     }
 
     /// The locked keys with the bytes of their states, as the batch leaves them; `None` where that
     /// is not known.
     pub(crate) fn left_behind(&self) -> impl Iterator<Item = (&'a [u8], Option<Vec<u8>>)> {
-        self.slots.iter().filter(|slot| slot.locks).map(|slot| {
-            let state = match &slot.found {
+        self.seats.iter().filter(|seat| seat.locks).map(|seat| {
+            let state = match &seat.found {
                 Found::Nothing => Some(Vec::new()),
                 Found::State(state) => Some(encode(state)),
                 Found::Held | Found::Corrupt => None,
             };
-            (slot.key, state)
+            (seat.key, state)
         })
     }
 
@@ -288,9 +288,9 @@ impl<'a> Batch<'a> {
             records: &self.new_records,
             refunds: &self.new_refunds,
         };
-        for slot in self.slots.iter().filter(|slot| slot.changed) {
-            if let Found::State(state) = &slot.found {
-                changes.keys.push(slot.key);
+        for seat in self.seats.iter().filter(|seat| seat.changed) {
+            if let Found::State(state) = &seat.found {
+                changes.keys.push(seat.key);
                 changes.states.push(encode(state));
                 changes.expiries.push(state.expires_at().as_micros());
             }
@@ -335,26 +335,26 @@ impl Found {
 
 /// The states of one request, out of the batch's.
 struct Lent<'s, 'a> {
-    slots: &'s mut [Slot<'a>],
-    places: &'s [usize],
+    seats: &'s mut [Seat<'a>],
+    seat_numbers: &'s [usize],
 }
 
 impl States for Lent<'_, '_> {
     fn get(&self, position: usize) -> Option<&State> {
-        match &self.slots[self.places[position]].found {
+        match &self.seats[self.seat_numbers[position]].found {
             Found::State(state) => Some(state),
             _ => None,
         }
     }
 
     fn get_or_insert_with(&mut self, position: usize, fresh: impl FnOnce() -> State) -> &mut State {
-        let slot = &mut self.slots[self.places[position]];
-        debug_assert!(slot.locks, "only what is locked is changed");
-        slot.changed = true;
-        if !matches!(slot.found, Found::State(_)) {
-            slot.found = Found::State(fresh());
+        let seat = &mut self.seats[self.seat_numbers[position]];
+        debug_assert!(seat.locks, "only what is locked is changed");
+        seat.changed = true;
+        if !matches!(seat.found, Found::State(_)) {
+            seat.found = Found::State(fresh());
         }
-        match &mut slot.found {
+        match &mut seat.found {
             Found::State(state) => state,
             _ => unreachable!("it was just made"),
         }
@@ -398,11 +398,11 @@ fn give_back(
     }
     let mut given = false;
     for (position, (_, spend)) in receipt.spends.iter().enumerate() {
-        let slot = &mut states.slots[states.places[position]];
-        if let Found::State(state) = &mut slot.found
+        let seat = &mut states.seats[states.seat_numbers[position]];
+        if let Found::State(state) = &mut seat.found
             && refund(state, spend, receipt.cost, now) == Refund::Done
         {
-            slot.changed = true;
+            seat.changed = true;
             given = true;
         }
     }

@@ -15,7 +15,7 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use tokio::sync::{mpsc, oneshot};
 use tollgate_core::schedule::Schedule;
-use tollgate_core::store::{Checked, ScheduleAsk, SlotAnswer, StoreError, assign_all};
+use tollgate_core::store::{Assigned, Checked, ScheduleAsk, SlotAnswer, StoreError, assign_all};
 
 use crate::Inner;
 use crate::desk::WITHIN;
@@ -67,6 +67,8 @@ enum Failure {
     Store(StoreError),
     /// An id was taken by another policy meanwhile.
     Taken,
+    /// Slots are being counted again, and what was counted so far is kept.
+    Unfinished,
 }
 
 impl From<tokio_postgres::Error> for Failure {
@@ -153,19 +155,25 @@ impl Clerk {
     async fn assign(&mut self, ask: &ScheduleAsk) -> Result<Answers, StoreError> {
         let connections = self.connections.clone();
         let _turn = connections.turn().await?;
-        for _ in 0..MAX_ATTEMPTS {
+        let mut attempts = 0;
+        while attempts < MAX_ATTEMPTS {
             let kept = connections.take();
             let session = match kept.filter(|session| !session.is_closed()) {
                 Some(session) => session,
                 None => self.inner.connect_session(self.inner.settings.deadline).await?,
             };
+            let inner = self.inner.clone();
+            let at_work = inner.at_work(&session);
             let result = self.assign_once(&session, ask).await;
+            at_work.done();
             match result {
                 Ok(answers) => {
                     connections.put(session);
                     return Ok(answers);
                 }
+                Err(Failure::Unfinished) => connections.put(session),
                 Err(Failure::Taken) => {
+                    attempts += 1;
                     self.book = None;
                     let rolled_back = session.batch_execute("rollback").await;
                     rolled_back.map_err(|error| failed("PostgreSQL did not roll back", error))?;
@@ -199,6 +207,12 @@ impl Clerk {
         let book = self.book.take();
         let was_open = book.is_some();
         let (mut book, recounted) = inner.bring_up_to_date(session, ask, book, &mut found).await?;
+        if recounted.is_partial {
+            book.revision = found.revision + 1;
+            inner.write_book(session, ask, &Assigned::default(), &book, &recounted).await?;
+            self.book = Some(book);
+            return Err(Failure::Unfinished);
+        }
         let assigned = caught(|| assign_all(ask, found.known, &mut book.schedule, found.now));
         let assigned = assigned.map_err(Failure::Store)?;
         book.revision = found.revision + 1;

@@ -12,6 +12,7 @@ use tokio_postgres::{CancelToken, Client};
 use tokio_postgres_rustls::MakeRustlsConnect;
 use tollgate_core::store::{StoreError, StoreErrorKind};
 
+use crate::Inner;
 use crate::error::{failed, timed_out};
 use crate::settings::{Settings, Verify};
 
@@ -70,6 +71,35 @@ impl Connector {
         tokio::spawn(async move {
             let _ = tokio::time::timeout(within, token.cancel_query(tls)).await;
         });
+    }
+}
+
+/// What the server is doing for somebody. Dropped before it is done, the server is asked to give it
+/// up: it would go on, or wait for its lock, for nobody, and keep one of its connections for that.
+pub(crate) struct AtWork<'a> {
+    inner: &'a Inner,
+    connection: Option<CancelToken>,
+}
+
+impl Inner {
+    pub(crate) fn at_work<'a>(&'a self, client: &Client) -> AtWork<'a> {
+        AtWork { inner: self, connection: Some(client.cancel_token()) }
+    }
+}
+
+impl AtWork<'_> {
+    pub(crate) fn done(mut self) {
+        self.connection = None;
+    }
+}
+
+impl Drop for AtWork<'_> {
+    fn drop(&mut self) {
+        if let Some(connection) = self.connection.take() {
+            // Whoever stopped waiting may have no runtime.
+            let _on_ours = self.inner.engine.enter();
+            self.inner.connector.cancel(connection, self.inner.settings.deadline);
+        }
     }
 }
 

@@ -26,6 +26,8 @@ const MAX_CONNECTIONS: usize = 4;
 /// An instance that vanishes in the middle must not keep what it locked: without a word from its
 /// machine, PostgreSQL would wait for it for hours.
 pub(crate) const ABANDONED: &str = "set local idle_in_transaction_session_timeout = 5000;";
+/// Nor may it leave behind somebody who waits for a lock.
+const LOCK_TIMEOUT: &str = "set local lock_timeout = 4000";
 
 pub(crate) type Sql<T> = Result<T, tokio_postgres::Error>;
 
@@ -106,15 +108,17 @@ impl Inner {
                 Some(client) => client,
                 None => self.connect(WITHIN).await?,
             };
+            let at_work = self.at_work(&client);
             let result = self.transact(&client, purpose, work).await;
             if let Err(error) = &result {
                 tracing::debug!(%error, "a transaction failed");
                 let _ = client.batch_execute("rollback").await;
             }
+            at_work.done();
             if let Some(desk) = desk {
                 desk.put(client);
             }
-            result.map_err(|error| failed("PostgreSQL undid what it was asked to do", error))
+            result.map_err(|error| failed("PostgreSQL did not do what it was asked to do", error))
         };
         tokio::time::timeout(purpose.within(), done).await.map_err(|_| timed_out())?
     }
@@ -125,15 +129,17 @@ impl Inner {
         purpose: Purpose,
         work: impl AsyncFnOnce(&Client) -> Sql<T>,
     ) -> Sql<T> {
+        let timeouts = format!(
+            "{ABANDONED} {LOCK_TIMEOUT}; set local statement_timeout = {}",
+            purpose.within().as_millis()
+        );
         let begin = match purpose {
             Purpose::Read | Purpose::List | Purpose::Recount => {
-                "begin isolation level repeatable read read only".to_owned()
+                format!("begin isolation level repeatable read read only; {timeouts}")
             }
-            Purpose::Work => format!(
-                "begin isolation level read committed; {ABANDONED} set local lock_timeout = 4000"
-            ),
+            Purpose::Work => format!("begin isolation level read committed; {timeouts}"),
             Purpose::Change => self.settings.in_schema(&format!(
-                "begin isolation level read committed; {ABANDONED} \
+                "begin isolation level read committed; {timeouts}; \
                  select from tollgate.gate for update",
             )),
         };

@@ -190,7 +190,7 @@ impl Postgres {
         &self.inner.engine
     }
 
-    /// Every call has its answer, or an error, by then.
+    /// Checks and refunds have their answer, or an error, by then; so has one slot.
     pub fn deadline(&self) -> Duration {
         self.inner.settings.deadline
     }

@@ -61,6 +61,8 @@ pub(crate) const STORE: Migrations = Migrations {
             "compare and write",
             include_str!("../migrations/V9__compare_and_write.sql"),
         ),
+        Migration::new(10, "plain insert", include_str!("../migrations/V10__plain_insert.sql")),
+        Migration::new(11, "sweep pace", include_str!("../migrations/V11__sweep_pace.sql")),
     ],
 };
 

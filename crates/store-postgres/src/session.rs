@@ -32,7 +32,7 @@ const CALLS: [&str; 4] = [
     include_str!("../queries/lock_batch.sql"),
     include_str!("../queries/write_batch.sql"),
     include_str!("../queries/write_known.sql"),
-    include_str!("../queries/give_slots.sql"),
+    include_str!("../queries/give_new_slots.sql"),
 ];
 
 /// Statements with their schema written in.
@@ -97,14 +97,14 @@ impl Statements {
     }
 
     async fn prepare(&self, client: &Client) -> Result<[Statement; 4], tokio_postgres::Error> {
-        let [lock_batch, write_batch, write_known, give_slots] = &self.calls;
-        let (lock_batch, write_batch, write_known, give_slots) = tokio::try_join!(
+        let [lock_batch, write_batch, write_known, give_new_slots] = &self.calls;
+        let (lock_batch, write_batch, write_known, give_new_slots) = tokio::try_join!(
             client.prepare(lock_batch),
             client.prepare(write_batch),
             client.prepare(write_known),
-            client.prepare(give_slots),
+            client.prepare(give_new_slots),
         )?;
-        Ok([lock_batch, write_batch, write_known, give_slots])
+        Ok([lock_batch, write_batch, write_known, give_new_slots])
     }
 
     /// Asks for one of them; each is answered by one row.

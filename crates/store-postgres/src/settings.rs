@@ -22,7 +22,7 @@ pub struct Settings {
     pub(crate) batch: usize,
     /// Requests that wait for one lane, at most.
     pub(crate) queue: usize,
-    /// Every call has its answer, or an error, by then.
+    /// Checks and refunds have their answer, or an error, by then; so has one slot.
     pub(crate) deadline: Duration,
     /// Whether refusals are repeated from memory for a moment.
     pub(crate) shield: bool,
@@ -70,6 +70,9 @@ impl Settings {
             // The parser's words name the parameter and never quote the URL.
             bad(format!("the PostgreSQL URL cannot be read: {} ({SETTINGS})", Cause(&error)))
         })?;
+        if client.get_hosts().is_empty() && client.get_hostaddrs().is_empty() {
+            return Err(bad("the PostgreSQL URL names no server: postgres://USER@HOST/DATABASE"));
+        }
         if client.get_application_name().is_none() {
             client.application_name("tollgate");
         }

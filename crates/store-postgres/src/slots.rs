@@ -124,7 +124,10 @@ impl Postgres {
                     inner.counted(client, &policy, first, last, i64::from(limit)).await
                 }
                 // Nothing was given under this plan yet, or long ago under another.
-                _ => inner.count_slots(client, &policy, per, first, last).await.map(Ok),
+                _ => {
+                    let most = i64::from(limit);
+                    inner.count_slots(client, &policy, per, first, last, most).await.map(Ok)
+                }
             }
         });
         let fills = counts.await??.into_iter();
@@ -143,7 +146,7 @@ impl Postgres {
             // Older ones may be half removed.
             let oldest = inner.time.now().minus(retention).as_micros();
             let first = (oldest.div_euclid(per.as_micros()) + 1).max(first_counted);
-            let slots = inner.count_slots(client, &policy, per, first, i64::MAX).await?;
+            let slots = inner.count_slots(client, &policy, per, first, i64::MAX, i64::MAX).await?;
             let counted = inner.counted(client, &policy, first, i64::MAX, i64::MAX).await?;
             Ok(Some((per, slots, counted)))
         });
@@ -258,6 +261,7 @@ impl Inner {
         per: Span,
         first: i64,
         last: i64,
+        limit: i64,
     ) -> Sql<BTreeMap<i64, u64>> {
         let from = first.saturating_mul(per.as_micros());
         let to = last.saturating_add(1).saturating_mul(per.as_micros());
@@ -265,12 +269,14 @@ impl Inner {
         let sql = "select s.scheduled_at / $2, count(*) from tollgate.slot s \
                    where s.policy = $1 and s.scheduled_at >= $3 and s.scheduled_at < $4 \
                    and not exists \
-                   (select from tollgate.slot_cancel c where c.event_id = s.event_id) group by 1";
-        let parameters: [(&(dyn ToSql + Sync), Type); 4] = [
+                   (select from tollgate.slot_cancel c where c.event_id = s.event_id) \
+                   group by 1 order by 1 limit $5";
+        let parameters: [(&(dyn ToSql + Sync), Type); 5] = [
             (&policy, Type::TEXT),
             (&per.as_micros(), Type::INT8),
             (&from, Type::INT8),
             (&to, Type::INT8),
+            (&limit, Type::INT8),
         ];
         let rows = self.query(client, sql, &parameters).await?;
         let count = |row: &Row| (row.get(0), row.get::<_, i64>(1).cast_unsigned());

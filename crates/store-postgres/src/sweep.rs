@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
+use tokio::time::Instant as Stopwatch;
 use tokio_postgres::Client;
 use tokio_postgres::types::{ToSql, Type};
 use tollgate_core::store::StoreError;
@@ -14,7 +15,7 @@ use crate::{Inner, Postgres};
 
 /// Rows looked at in one transaction.
 const ROWS_PER_STEP: i32 = 1000;
-/// Between steps while a walk through the keys is under way.
+/// Between steps while a walk through the keys is under way, and little is over.
 const BETWEEN_STEPS: Duration = Duration::from_millis(50);
 /// Between walks, and between tries to be the one who sweeps.
 const BETWEEN_WALKS: Duration = Duration::from_secs(5);
@@ -27,26 +28,35 @@ const COUNT_KEYS: &str = "select case when few.keys < $1 then few.keys \
      where all_keys.oid = 'tollgate.counter'::regclass";
 const FEW_KEYS: i64 = 10_000;
 
-/// Slots whose policy's retention is over, their cancels and their windows.
+/// Slots whose policy's retention is over, their cancels and their windows; says how many went.
 const REMOVE_OLD_SLOTS: [&str; 2] = [
     "with gone as ( \
          delete from tollgate.slot where event_id in ( \
              select s.event_id from tollgate.schedule k join tollgate.slot s on s.policy = k.policy \
              and s.scheduled_at < $1 - k.retention \
              limit $2 for update of s skip locked) \
-         returning event_id) \
-     delete from tollgate.slot_cancel where event_id in (select event_id from gone)",
-    "delete from tollgate.slot_window where (policy, number) in ( \
-         select w.policy, w.number from tollgate.schedule k \
-         join tollgate.slot_window w on w.policy = k.policy \
-         and w.number < ($1 - k.retention) / k.per \
-         limit $2 for update of w skip locked)",
+         returning event_id), \
+     cancels as ( \
+         delete from tollgate.slot_cancel where event_id in (select event_id from gone)) \
+     select count(*) from gone",
+    "with gone as ( \
+         delete from tollgate.slot_window where (policy, number) in ( \
+             select w.policy, w.number from tollgate.schedule k \
+             join tollgate.slot_window w on w.policy = k.policy \
+             and w.number < ($1 - k.retention) / k.per \
+             limit $2 for update of w skip locked) \
+         returning number) \
+     select count(*) from gone",
 ];
 
-/// Where a walk through the keys stands.
-enum Walk {
-    After(Vec<u8>),
-    Done,
+/// What a step did.
+enum Step {
+    Swept {
+        /// Where the walk through the keys goes on; nothing when it is over.
+        after: Vec<u8>,
+        /// More is over than one step removes.
+        is_behind: bool,
+    },
     /// Another instance sweeps.
     NotOurs,
 }
@@ -59,16 +69,19 @@ pub(crate) async fn run(inner: Arc<Inner>) {
         return;
     }
     let mut client: Option<Client> = None;
-    let mut after = Vec::new();
+    let (mut key, mut pause) = (Vec::new(), BETWEEN_WALKS);
     loop {
-        tokio::time::sleep(if after.is_empty() { BETWEEN_WALKS } else { BETWEEN_STEPS }).await;
-        after = match inner.sweep_step(&mut client, &after, inner.settings.keep_idle).await {
-            Ok(Walk::After(key)) => key,
-            Ok(Walk::Done | Walk::NotOurs) => Vec::new(),
+        tokio::time::sleep(pause).await;
+        let begun = Stopwatch::now();
+        (key, pause) = match inner.sweep_step(&mut client, &key, inner.settings.keep_idle).await {
+            // At most half of the time of one connection, however much there is.
+            Ok(Step::Swept { after, is_behind: true }) => (after, begun.elapsed()),
+            Ok(Step::Swept { after, .. }) if !after.is_empty() => (after, BETWEEN_STEPS),
+            Ok(Step::Swept { .. } | Step::NotOurs) => (Vec::new(), BETWEEN_WALKS),
             Err(error) => {
                 tracing::debug!(%error, "sweeping waits");
                 client = None;
-                Vec::new()
+                (Vec::new(), BETWEEN_WALKS)
             }
         };
     }
@@ -79,12 +92,12 @@ impl Postgres {
     pub async fn sweep(&self) -> Result<(), StoreError> {
         self.inner.still_open()?;
         let mut client = None;
-        let mut after = Vec::new();
+        let mut key = Vec::new();
         loop {
-            match self.inner.sweep_step(&mut client, &after, Duration::ZERO).await? {
-                Walk::After(key) => after = key,
-                Walk::Done => return Ok(()),
-                Walk::NotOurs => tokio::time::sleep(BETWEEN_STEPS).await,
+            match self.inner.sweep_step(&mut client, &key, Duration::ZERO).await? {
+                Step::Swept { after, is_behind: false } if after.is_empty() => return Ok(()),
+                Step::Swept { after, .. } => key = after,
+                Step::NotOurs => tokio::time::sleep(BETWEEN_STEPS).await,
             }
         }
     }
@@ -96,7 +109,7 @@ impl Inner {
         client: &mut Option<Client>,
         after: &[u8],
         keep_idle: Duration,
-    ) -> Result<Walk, StoreError> {
+    ) -> Result<Step, StoreError> {
         let client = match client {
             Some(client) if !client.is_closed() => client,
             _ => client.insert(self.connector.connect(self.settings.deadline).await?),
@@ -110,7 +123,7 @@ impl Inner {
         client: &Client,
         after: &[u8],
         keep_idle: Duration,
-    ) -> Result<Walk, tokio_postgres::Error> {
+    ) -> Result<Step, tokio_postgres::Error> {
         let begin = format!(
             "begin isolation level read committed; {ABANDONED} \
              set local lock_timeout = 1000; set local statement_timeout = 5000"
@@ -124,7 +137,7 @@ impl Inner {
             // Who does not sweep is asked for its metrics all the same.
             self.count_keys(client).await?;
             client.batch_execute("rollback").await?;
-            return Ok(Walk::NotOurs);
+            return Ok(Step::NotOurs);
         };
         // Just read: what an instance that was idle carries forward may be from before the clock was set back,
         // and would take away what still counts.
@@ -133,22 +146,25 @@ impl Inner {
         let by = now.saturating_sub(keep_idle);
         let parameters: [(&(dyn ToSql + Sync), Type); 3] =
             [(&after, Type::BYTEA), (&ROWS_PER_STEP, Type::INT4), (&by, Type::INT8)];
-        let sql = "select last_key, swept_at from tollgate.sweep_step($1, $2, $3)";
+        let sql = "select last_key, swept_at, is_behind from tollgate.sweep_step($1, $2, $3)";
         let rows = self.query(client, sql, &parameters).await?;
         let old: [(&(dyn ToSql + Sync), Type); 2] =
-            [(&self.time.now().as_micros(), Type::INT8), (&ROWS_PER_STEP, Type::INT4)];
+            [(&now, Type::INT8), (&ROWS_PER_STEP, Type::INT4)];
+        let mut is_behind = rows.first().is_some_and(|row| row.get(2));
         for sql in REMOVE_OLD_SLOTS {
-            self.query(client, sql, &old).await?;
+            let gone = self.query(client, sql, &old).await?;
+            let gone = gone.first().map_or(0, |row| row.get::<_, i64>(0));
+            is_behind |= gone >= i64::from(ROWS_PER_STEP);
         }
-        let next: Option<Vec<u8>> = rows.first().and_then(|row| row.get(0));
-        if next.is_none() {
+        let after: Vec<u8> = rows.first().and_then(|row| row.get(0)).unwrap_or_default();
+        if after.is_empty() {
             self.count_keys(client).await?;
         }
         client.batch_execute("commit").await?;
         if let Some(row) = rows.first() {
             self.time.raise_swept_at(row.get(1));
         }
-        Ok(next.map_or(Walk::Done, Walk::After))
+        Ok(Step::Swept { after, is_behind })
     }
 
     async fn count_keys(&self, client: &Client) -> Result<(), tokio_postgres::Error> {

@@ -9,7 +9,7 @@ mod session;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
-use std::time::Duration;
+use std::time::{Duration, Instant as Stopwatch};
 
 use session::Session;
 use testkit::random;
@@ -54,6 +54,40 @@ async fn a_schedule_that_somebody_holds_holds_up_no_look_up_of_others() {
     for cancelled in cancelling {
         assert!(cancelled.await.unwrap().unwrap().is_some());
     }
+}
+
+/// Sessions that wait for a table of this schema.
+async fn waiting(watcher: &Session, schema: &str) -> i64 {
+    watcher
+        .number(&format!(
+            "select count(*) from pg_locks \
+             where not granted and relation = '{schema}.gate'::regclass"
+        ))
+        .await
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn whoever_stops_waiting_for_the_database_leaves_nobody_waiting_there() {
+    let schema = random::name("s").replace('-', "_");
+    let url = Postgres::shared().url();
+    let gate = Tollgate::open(&format!("{url}?schema={schema}&deadline=100ms")).await.unwrap();
+    let (holder, watcher) = (Session::open(&url).await, Session::open(&url).await);
+    holder.run(&format!("begin; lock table {schema}.gate in access exclusive mode")).await;
+    for _ in 0..5 {
+        assert!(gate.ping().await.is_err(), "nobody can read what is locked");
+    }
+    // So does one whose caller goes away before its time.
+    let gone = gate.clone();
+    let listing = tokio::spawn(async move { gone.reload().await });
+    holder.until_somebody_waits().await;
+    listing.abort();
+    let started = Stopwatch::now();
+    while waiting(&watcher, &schema).await > 0 {
+        assert!(started.elapsed() < SOON, "{} still wait", waiting(&watcher, &schema).await);
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    holder.run("rollback").await;
+    gate.ping().await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

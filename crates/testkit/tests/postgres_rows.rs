@@ -115,6 +115,30 @@ async fn a_hot_key_is_updated_in_place() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_sweep_ends_when_nothing_is_left_that_is_over_and_not_with_the_last_key() {
+    let ground = open("").await;
+    ground.apply(r#"{ name = "user", max = 3, per = "1h", by = ["user"] }"#).await;
+    assert!(ground.allowed("ada").await, "one key, and far more of everything else");
+    let Ground { schema, .. } = &ground;
+    let add = |what: &str| {
+        Postgres::shared()
+            .psql(&format!("insert into {schema}.{what} from generate_series(1, 2500) n"));
+    };
+    add("record (id, fingerprint, body, expires_at) select int4send(n), '', '', n");
+    add("refund (run, sequence, expires_at) select 1, n, n");
+    Postgres::shared().psql(&format!("insert into {schema}.schedule values ('p', 1000000, 1, 0)"));
+    add("slot select 'event ' || n, 'p', 1, n, true, n, 1000000, n, n");
+    add("slot_cancel select 'event ' || n, n");
+    add("slot_window select 'p', n, '', 1");
+    ground.gate.sweep().await.unwrap();
+    for table in ["record", "refund", "slot", "slot_cancel", "slot_window"] {
+        let left = ground.ask(&format!("select count(*) from {schema}.{table}"));
+        assert_eq!(left, 0, "of {table}");
+    }
+    assert_eq!(ground.rows().0, 1, "what counts stays");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_is_idle_goes_and_what_is_not_stays() {
     let ground = open("").await;
     ground

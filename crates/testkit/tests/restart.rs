@@ -108,7 +108,7 @@ async fn policies_overrides_and_tokens_come_back() {
     let file = Policy::from_toml("from-file", ONE).unwrap();
     stage.gate.apply_from_file(&file).await.unwrap();
     stage.gate.put_override(&trial.name, "user", ADA, 7, "me").await.unwrap();
-    let token = stage.gate.create_token("laptop", Scope::Check).await.unwrap();
+    let token = stage.gate.create_token("laptop", Scope::Check).await.unwrap().token;
     let versions = stage.gate.policy_versions(&trial.name).await.unwrap();
     let overrides = stage.gate.overrides();
     drop((stage, trial.gate, deleted.gate));
@@ -148,7 +148,7 @@ async fn private_values_and_tokens_are_not_in_the_file() {
     stage.gate.put_override(&trial.name, "email", &[email], 7, "me").await.unwrap();
     let key = IdempotencyKey { scope: b"scope", key: "secret-key" };
     stage.gate.check_once(key, &trial.name, &subject, 1, |_| b"body".to_vec()).await.unwrap();
-    let token = stage.gate.create_token("laptop", Scope::Admin).await.unwrap();
+    let token = stage.gate.create_token("laptop", Scope::Admin).await.unwrap().token;
     let open = home.bytes();
     stage.gate.close();
     let closed = home.bytes();

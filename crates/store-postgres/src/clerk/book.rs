@@ -2,7 +2,9 @@
 //! written.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::time::Duration;
 
+use tokio::time::Instant as Stopwatch;
 use tokio_postgres::types::{ToSql, Type};
 use tokio_postgres::{Client, Row};
 use tollgate_core::schedule::{Schedule, WindowState};
@@ -40,7 +42,16 @@ pub(super) struct Recounted {
     rebuilt: i64,
     /// Whether anything of this is new.
     pub(super) is_new: bool,
+    /// There is more to count before anything can be assigned.
+    pub(super) is_partial: bool,
 }
+
+/// Slots that are counted again at once. Besides, an instance must not be silent for so long in its
+/// transaction that the server ends it.
+const COUNTED_AT_ONCE: i64 = 20_000;
+/// After so long what was counted is kept, so that a policy of very many slots gets on, whatever happens, and
+/// whoever waits to cancel one has a turn.
+const TURN: Duration = Duration::from_millis(50);
 
 impl Inner {
     /// Locks the policy's schedule and reads what is behind the lock, in one round trip.
@@ -167,15 +178,18 @@ impl Inner {
                 let stored = self.stored(client, &ask.policy, stored_from, last).await?;
                 book.schedule.extend_back(stored_from, stored);
             }
-            if first < first_counted {
-                let (from, to) = (ask.plan.starts_at(first), ask.plan.starts_at(first_counted));
+            let began = Stopwatch::now();
+            while first < first_counted && began.elapsed() < TURN {
+                let part = self.part_to_count(client, ask, first, first_counted).await?;
+                let (from, to) = (ask.plan.starts_at(part), ask.plan.starts_at(first_counted));
                 let counted = self.count_again(client, ask, from, to).await?;
                 recounted.numbers.extend(counted.keys());
                 recounted.is_new = true;
-                book.schedule.extend_back(first, counted);
-                first_counted = first;
+                book.schedule.extend_back(part, counted);
+                first_counted = part;
             }
         }
+        recounted.is_partial = first < book.schedule.first();
         recounted.counted_from = ask.plan.starts_at(first_counted).as_micros();
         Ok((book, recounted))
     }
@@ -193,6 +207,30 @@ impl Inner {
         let range: [(&(dyn ToSql + Sync), Type); 3] =
             [(&policy, Type::TEXT), (&first, Type::INT8), (&last, Type::INT8)];
         self.query(client, sql, &range).await?.iter().map(window_row).collect()
+    }
+
+    /// Where the last part of the windows from `first` to before `end` begins that holds no more slots
+    /// than are counted at once, or is one window.
+    async fn part_to_count(
+        &self,
+        client: &Client,
+        ask: &ScheduleAsk,
+        first: i64,
+        end: i64,
+    ) -> Result<i64, Failure> {
+        let sql = "select scheduled_at from tollgate.slot \
+                   where policy = $1 and scheduled_at >= $2 and scheduled_at < $3 \
+                   order by scheduled_at desc offset $4 limit 1";
+        let (from, to) = (ask.plan.starts_at(first), ask.plan.starts_at(end));
+        let parameters: [(&(dyn ToSql + Sync), Type); 4] = [
+            (&ask.policy, Type::TEXT),
+            (&from.as_micros(), Type::INT8),
+            (&to.as_micros(), Type::INT8),
+            (&COUNTED_AT_ONCE, Type::INT8),
+        ];
+        let beyond = self.query(client, sql, &parameters).await?;
+        let beyond = beyond.first().map(|row| Instant::from_micros(row.get(0)));
+        Ok(beyond.map_or(first, |at| (ask.plan.index_of(at) + 1).min(end - 1)))
     }
 
     /// Slots count where they now fall.

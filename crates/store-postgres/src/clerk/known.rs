@@ -5,6 +5,7 @@
 
 use std::collections::HashMap;
 
+use tokio_postgres::error::SqlState;
 use tokio_postgres::types::{ToSql, Type};
 use tollgate_core::schedule::WindowState;
 use tollgate_core::store::{
@@ -17,9 +18,6 @@ use crate::Inner;
 use crate::attempt::is_contention;
 use crate::error::caught;
 use crate::session::{Call, Session};
-
-/// What `give_slots` says when an event has a slot already.
-const REPEATED: &str = "TG409";
 
 impl Inner {
     /// The answers, if all events were new and the schedule was as remembered. `None`: nothing
@@ -44,7 +42,7 @@ impl Inner {
         // What is refused may be an event that has its slot already: only the database knows.
         let is_given = |answer: &SlotAnswer| matches!(answer, SlotAnswer::Given(_));
         let kept = if !assigned.slots.is_empty() && assigned.answers.iter().all(is_given) {
-            self.give_slots(session, ask, &assigned, book).await?
+            self.give_new_slots(session, ask, &assigned, book).await?
         } else {
             None
         };
@@ -65,7 +63,7 @@ impl Inner {
         }
     }
 
-    async fn give_slots(
+    async fn give_new_slots(
         &self,
         session: &Session,
         ask: &ScheduleAsk,
@@ -101,7 +99,8 @@ impl Inner {
         ];
         match self.statements.call(session, Call::GiveSlots, &parameters).await {
             Ok(row) => Ok(row.get(0)),
-            Err(error) if error.code().is_some_and(|code| code.code() == REPEATED) => Ok(None),
+            // An event has its slot already.
+            Err(error) if error.code() == Some(&SqlState::UNIQUE_VIOLATION) => Ok(None),
             Err(error) if is_contention(&error) => Ok(None),
             Err(error) => Err(Failure::Database(error)),
         }

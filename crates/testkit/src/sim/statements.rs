@@ -14,7 +14,7 @@ use super::wire::{Kind, Parameters, Rows, SqlError, Value};
 /// A row made for a key that counts nothing yet is not swept before this.
 const NEW_ROW_MICROS: i64 = 60_000_000;
 /// The migrations mirrored here.
-const MIGRATIONS: i64 = 9;
+const MIGRATIONS: i64 = 11;
 
 impl Session {
     fn open(&mut self) -> &mut Transaction {
@@ -336,6 +336,7 @@ impl Session {
         Ok(Rows::one(vec![
             ("last_key", Value::Null(Kind::Bytes)),
             ("swept_at", Value::Int(swept_at)),
+            ("is_behind", Value::Bool(false)),
         ]))
     }
 

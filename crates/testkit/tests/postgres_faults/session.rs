@@ -28,8 +28,11 @@ impl Session {
         }
     }
 
-    pub(crate) async fn clock_micros(&self) -> i64 {
-        let sql = "select floor(extract(epoch from clock_timestamp()) * 1000000)::bigint";
+    pub(crate) async fn number(&self, sql: &str) -> i64 {
         self.0.query_one(sql, &[]).await.unwrap().get(0)
+    }
+
+    pub(crate) async fn clock_micros(&self) -> i64 {
+        self.number("select floor(extract(epoch from clock_timestamp()) * 1000000)::bigint").await
     }
 }

@@ -118,10 +118,10 @@ async fn an_override_made_or_removed_on_one_instance_decides_the_next_check_on_t
 async fn a_token_made_on_one_instance_is_known_to_the_other_when_it_asks_or_decides() {
     let Two { a, b, .. } = two().await;
     a.apply(&limit(10), "test").await.unwrap();
-    let first = a.create_token("first", Scope::Check).await.unwrap();
+    let first = a.create_token("first", Scope::Check).await.unwrap().token;
     b.refresh().await.unwrap();
     assert_eq!(b.bearer(&first).unwrap().name, "first");
-    let second = a.create_token("second", Scope::Admin).await.unwrap();
+    let second = a.create_token("second", Scope::Admin).await.unwrap().token;
     b.check(POLICY, ADA, 1).await.unwrap();
     assert_eq!(b.bearer(&second).unwrap().scope, Scope::Admin);
     assert!(b.bearer("tg_nobody").is_none());
