@@ -8,12 +8,13 @@ use tollgate_core::store::{Base, Catalogue, PolicyVersion, StoreError, StoreErro
 use crate::compiled::Compiled;
 use crate::error::Error;
 use crate::gate::{Live, Tollgate, Unreadable};
+use crate::overrides::ByLimit;
 use crate::policy::{MAX_NAME_BYTES, Policy, check_name};
 use crate::refresh::changing_too_fast;
 use crate::routes::Route;
 use crate::routes::table::Table;
 use crate::secret::Keyed;
-use crate::token::{self, Bearer, Revoked, Scope, TokenInForce};
+use crate::token::{self, Bearer, NewToken, Revoked, Scope, TokenInForce};
 
 /// Names that one asked for in vain is held against.
 const MAX_COMPARED: usize = 1_000;
@@ -46,6 +47,7 @@ impl Live {
         let is_new = policies.is_empty();
         let mut live = Self { overrides, tokens, is_new, epoch, ..Self::default() };
         let mut stand_ins = Vec::new();
+        let overrides = ByLimit::of(&live.overrides);
         for stored in policies {
             let PolicyVersion { name, version, document: Some(document), created_at, .. } = stored
             else {
@@ -53,7 +55,7 @@ impl Live {
             };
             let compile = |policy| {
                 let compiled = Compiled::new(policy, version, created_at, Some(epoch));
-                compiled.with_overrides(&live.overrides, privacy)
+                compiled.with_overrides(&overrides, privacy)
             };
             match read_stored(&name, &document) {
                 Ok(policy) => {
@@ -114,9 +116,38 @@ impl Tollgate {
         self.apply_locked(policy, by).await
     }
 
+    /// The same on top of this version. `None` if another is in force by now: then nothing changes.
+    pub async fn apply_onto(
+        &self,
+        version: u64,
+        policy: &Policy,
+        by: &str,
+    ) -> Result<Option<Applied>, Error> {
+        let _changing = self.shared.changing.lock().await;
+        self.reload_if_shared().await?;
+        match self.says_the_same(policy) {
+            Some(applied) if applied.policy.version() == version => Ok(Some(applied)),
+            _ => self.put_in_force(policy, by, Base::InForce(Some(version))).await,
+        }
+    }
+
     async fn apply_locked(&self, policy: &Policy, by: &str) -> Result<Applied, Error> {
         self.reload_if_shared().await?;
+        if let Some(applied) = self.says_the_same(policy) {
+            return Ok(applied);
+        }
         self.put_in_force(policy, by, Base::Any).await?.ok_or_else(changing_too_fast)
+    }
+
+    /// What is in force already, if this is only another way to write it.
+    fn says_the_same(&self, policy: &Policy) -> Option<Applied> {
+        let live = self.policy(policy.name()).ok()?;
+        live.policy().is_same(policy).then(|| Applied {
+            policy: live,
+            created: false,
+            changed: false,
+            restarted: Vec::new(),
+        })
     }
 
     /// On top of what was read of the store since the change began. `None`: of `base` no longer.
@@ -213,7 +244,7 @@ impl Tollgate {
     }
 
     /// Makes a token and returns it; it cannot be shown again.
-    pub async fn create_token(&self, name: &str, scope: Scope) -> Result<String, Error> {
+    pub async fn create_token(&self, name: &str, scope: Scope) -> Result<NewToken, Error> {
         let _changing = self.shared.changing.lock().await;
         let token = token::generate()?;
         let kept = Token {
@@ -222,9 +253,10 @@ impl Tollgate {
             scope: scope.as_str().to_owned(),
             created_at: self.now(),
         };
+        let id = TokenInForce::of(&kept).id;
         self.shared.store.put_token(kept).await?;
         self.reload_locked().await?;
-        Ok(token)
+        Ok(NewToken { id, token })
     }
 
     /// The tokens in force, oldest first.

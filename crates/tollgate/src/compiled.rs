@@ -7,11 +7,11 @@ use std::borrow::Cow;
 use std::collections::HashMap;
 
 use smallvec::SmallVec;
-use tollgate_core::store::{Ask, Key, KeyedClaim, Override};
+use tollgate_core::store::{Ask, Key, KeyedClaim};
 use tollgate_core::{Claim, Cost, INLINE_LIMITS, Instant, Intent, Limit, Quota, Rule, Window};
 
 use crate::error::BadSubject;
-use crate::overrides::quotas_in_force;
+use crate::overrides::ByLimit;
 use crate::policy::Policy;
 use crate::secret::{Keyed, MAC_BYTES, sha256};
 use crate::subject::{self, Attributes, Form, MAX_ATTRIBUTE_VALUE_BYTES};
@@ -171,9 +171,9 @@ impl Compiled {
     }
 
     /// The same, with what single subjects have of their own.
-    pub(crate) fn with_overrides(mut self, overrides: &[Override], privacy: &Keyed) -> Self {
+    pub(crate) fn with_overrides(mut self, overrides: &ByLimit<'_>, privacy: &Keyed) -> Self {
         for (limit, compiled) in self.policy.limits().iter().zip(&mut self.limits) {
-            compiled.overrides = quotas_in_force(overrides, self.policy.name(), limit, privacy);
+            compiled.overrides = overrides.quotas_in_force(self.policy.name(), limit, privacy);
         }
         self
     }

@@ -58,7 +58,7 @@ impl fmt::Display for Error {
             Self::NotASchedule { policy, why } => {
                 write!(f, "policy {policy:?} cannot schedule events: a schedule {why}")
             }
-            Self::ZeroCost => f.write_str("cost must be at least 1; to ask without spending, peek"),
+            Self::ZeroCost => f.write_str("cost must be at least 1 (a peek of any cost spends nothing)"),
             Self::BadReceipt => f.write_str(
                 "this is not a receipt that this store gave; send the `receipt` of an allowed check, whole",
             ),

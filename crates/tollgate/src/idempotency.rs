@@ -1,8 +1,8 @@
 //! Requests under an idempotency key: decided once, then replayed.
 
+use std::pin::pin;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use tokio::time::Instant as Stopwatch;
 use tollgate_core::store::{Checked, Once, OnceKey, Record, Refunded};
 use tollgate_core::{Cost, Intent, Span};
 
@@ -12,7 +12,7 @@ use crate::error::Error;
 use crate::gate::{Shared, Tollgate};
 use crate::limiter::Limiter;
 use crate::receipt;
-use crate::refresh::{MAX_RELOADS, changing_too_fast};
+use crate::refresh::Call;
 use crate::secret::sha256;
 use crate::subject::Attributes;
 
@@ -45,66 +45,51 @@ impl Tollgate {
         cost: u32,
         render: impl FnOnce(&Answer) -> Vec<u8> + Send + 'static,
     ) -> Result<OnceAnswer<Answer>, Error> {
-        let started = self.shared.store.deadline().map(|_| Stopwatch::now());
-        let once = self.shared.once_key(key, &request_fingerprint(policy, subject, cost));
+        let shared = &self.shared;
+        let once = shared.once_key(key, &request_fingerprint(policy, subject, cost));
         // Called at most once, by whichever attempt decides.
         let render = Arc::new(Mutex::new(Some(render)));
-        let mut asked = self.ask_once(&once, policy, subject, cost, render.clone()).await?;
-        for _ in 0..MAX_RELOADS {
-            let asked_by = match asked {
-                Checked::Decided(answer) => return Ok(answer),
-                Checked::Stale(asked_by) => asked_by,
-            };
-            let again = async {
-                self.catch_up(asked_by).await?;
-                self.ask_once(&once, policy, subject, cost, render.clone()).await
-            };
-            asked = match self.in_time(started, again).await {
-                Err(error @ Error::Store(_)) => {
-                    return self.answer_without_store(policy, subject, cost, error);
+        let mut call = Call::of(self, policy);
+        let asking = async {
+            loop {
+                let mut keys = Keys::new();
+                let found = call.policy().await.and_then(|policy| {
+                    policy.write_keys(subject, &shared.privacy, &mut keys)?;
+                    Ok(policy)
+                });
+                let policy = match found {
+                    Ok(policy) => policy,
+                    Err(why) => {
+                        let before = pin!(self.answered_before(&once, why));
+                        return call.within_deadline(before).await;
+                    }
+                };
+                let render = render.clone();
+                let asked = pin!(shared.ask_once(&once, &policy, &keys, subject, cost, render));
+                if let Some(answer) = call.decided(call.in_time(asked).await?)? {
+                    return Ok(answer);
                 }
-                again => again?,
-            };
+            }
+        };
+        match asking.await {
+            Err(error) => self
+                .answer_as_last_known(policy, subject, cost, Intent::Spend, error)
+                .map(OnceAnswer::Fresh),
+            answered => answered,
         }
-        self.answer_without_store(policy, subject, cost, changing_too_fast())
     }
 
-    /// The store could not say what is in force: what the policy, as last known, says to that.
-    fn answer_without_store(
-        &self,
-        policy: &str,
-        subject: Attributes<'_>,
-        cost: u32,
-        error: Error,
-    ) -> Result<OnceAnswer<Answer>, Error> {
-        let policy = self.policy(policy)?;
-        let answer = self.shared.answer_without_store(&policy, subject, cost, Intent::Spend, error);
-        answer.map(OnceAnswer::Fresh)
-    }
-
-    async fn ask_once(
+    /// Even if the policy is gone or another by now, what was answered is answered again. `why` it
+    /// cannot be asked, if nothing was.
+    async fn answered_before(
         &self,
         once: &OnceKey,
-        policy: &str,
-        subject: Attributes<'_>,
-        cost: u32,
-        render: Render<impl FnOnce(&Answer) -> Vec<u8> + Send + 'static>,
-    ) -> Result<Checked<OnceAnswer<Answer>>, Error> {
-        let shared = &self.shared;
-        let mut keys = Keys::new();
-        let policy = self.find_policy(policy).await.and_then(|policy| {
-            policy.write_keys(subject, &shared.privacy, &mut keys)?;
-            Ok(policy)
-        });
-        let policy = match policy {
-            Ok(policy) => policy,
-            // Even if the policy is gone or another by now, what was answered is answered again.
-            Err(error) => match shared.store.find_once(once.clone()).await? {
-                Some(record) => return replay(record, &once.fingerprint).map(Checked::Decided),
-                None => return Err(error),
-            },
-        };
-        shared.ask_once(once, &policy, &keys, subject, cost, render).await
+        why: Error,
+    ) -> Result<OnceAnswer<Answer>, Error> {
+        match self.shared.store.find_once(once.clone()).await? {
+            Some(record) => replay(record, &once.fingerprint),
+            None => Err(why),
+        }
     }
 
     /// A refund that, once done, answers the same to every later caller with the same key.
@@ -140,9 +125,12 @@ impl Limiter {
         let mut keys = Keys::new();
         policy.write_keys(subject, &shared.privacy, &mut keys)?;
         let render = Arc::new(Mutex::new(Some(render)));
-        match shared.ask_once(&once, policy, &keys, subject, cost, render).await? {
-            Checked::Decided(answer) => Ok(answer),
-            Checked::Stale(_) => unreachable!("a policy stored nowhere is of no epoch"),
+        match shared.ask_once(&once, policy, &keys, subject, cost, render).await {
+            Ok(Checked::Decided(answer)) => Ok(answer),
+            Ok(Checked::Stale(_)) => unreachable!("a policy stored nowhere is of no epoch"),
+            Err(error) => shared
+                .answer_without_store(policy, subject, cost, Intent::Spend, error)
+                .map(OnceAnswer::Fresh),
         }
     }
 }
@@ -169,22 +157,17 @@ impl Shared {
                 render(&Answer::new(policy, Clone::clone(decided), &keys, &signer))
             }
         };
-        match self.store.check_once(once.clone(), ask.to_owned(), body).await {
-            Ok(Checked::Decided(Once::Fresh(decided))) => {
+        match self.store.check_once(once.clone(), ask.to_owned(), body).await? {
+            Checked::Decided(Once::Fresh(decided)) => {
                 self.local.store_answered();
                 self.watcher.decided(policy, keys, &decided.decision);
                 let answer = Answer::new(policy.clone(), decided, keys, &self.signer);
                 Ok(Checked::Decided(OnceAnswer::Fresh(answer)))
             }
-            Ok(Checked::Decided(Once::Replay(record))) => {
+            Checked::Decided(Once::Replay(record)) => {
                 replay(record, &once.fingerprint).map(Checked::Decided)
             }
-            Ok(Checked::Stale(asked_by)) => Ok(Checked::Stale(asked_by)),
-            Err(error) => {
-                let answer = self.degrade(policy, &ask, error.into())?;
-                self.watcher.decided(policy, keys, &answer.decision);
-                Ok(Checked::Decided(OnceAnswer::Fresh(answer)))
-            }
+            Checked::Stale(asked_by) => Ok(Checked::Stale(asked_by)),
         }
     }
 

@@ -60,13 +60,13 @@ pub use proxies::TrustedProxies;
 pub use routes::Matched;
 #[doc(hidden)]
 pub use seldom::Seldom;
-pub use slots::{MAX_EVENT_ID_CHARS, SlotWindow};
+pub use slots::SlotWindow;
 pub use store::{shown_url, sqlite_path};
 pub use subject::{
     Attributes, MAX_ATTRIBUTE_NAME_BYTES, MAX_ATTRIBUTE_VALUE_BYTES, MAX_ATTRIBUTES,
     PARAMETER_PREFIX, Subject,
 };
-pub use token::{Bearer, Revoked, Scope, TokenInForce};
+pub use token::{Bearer, NewToken, Revoked, Scope, TokenInForce};
 pub use tollgate_core as core;
 pub use tollgate_core::store::{
     BATCH_SIZE_BOUNDS, Clock, Drift, Durability, Override, PolicyVersion, Recount, Refunded, Slot,

@@ -48,9 +48,12 @@ impl Limiter {
         cost: u32,
         intent: Intent,
     ) -> Result<Answer, Error> {
-        match self.shared.ask(&self.policy, subject, cost, intent).await? {
-            Checked::Decided(answer) => Ok(answer),
-            Checked::Stale(_) => unreachable!("a policy stored nowhere is of no epoch"),
+        match self.shared.ask(&self.policy, subject, cost, intent).await {
+            Ok(Checked::Decided(answer)) => Ok(answer),
+            Ok(Checked::Stale(_)) => unreachable!("a policy stored nowhere is of no epoch"),
+            Err(error) => {
+                self.shared.answer_without_store(&self.policy, subject, cost, intent, error)
+            }
         }
     }
 
@@ -75,6 +78,7 @@ impl Limiter {
 }
 
 impl Shared {
+    /// What the store says. If it cannot answer: [`Self::answer_without_store`].
     pub(crate) async fn ask(
         &self,
         policy: &Arc<Compiled>,
@@ -88,24 +92,22 @@ impl Shared {
         let mut claims = Claims::new();
         policy.write_claims(subject, &keys, &mut claims);
         let ask = policy.ask(intent, cost, &claims);
-        let answer = match self.store.check(&ask).await {
-            Ok(Checked::Decided(decided)) => {
-                // A refusal may be one that was repeated from memory.
-                if decided.decision.allowed() {
-                    self.local.store_answered();
-                }
-                Answer::new(policy.clone(), decided, &keys, &self.signer)
-            }
-            Ok(Checked::Stale(asked_by)) => return Ok(Checked::Stale(asked_by)),
-            Err(error) => self.degrade(policy, &ask, error.into())?,
+        let decided = match self.store.check(&ask).await? {
+            Checked::Decided(decided) => decided,
+            Checked::Stale(asked_by) => return Ok(Checked::Stale(asked_by)),
         };
+        // A refusal may be one that was repeated from memory.
+        if decided.decision.allowed() {
+            self.local.store_answered();
+        }
+        let answer = Answer::new(policy.clone(), decided, &keys, &self.signer);
         if intent == Intent::Spend {
             self.watcher.decided(policy, &keys, &answer.decision);
         }
         Ok(Checked::Decided(answer))
     }
 
-    /// What the policy says to answer when the store cannot be asked at all.
+    /// What the policy says to answer if this error is the store's. Any other is the answer.
     pub(crate) fn answer_without_store(
         &self,
         policy: &Arc<Compiled>,
@@ -114,9 +116,12 @@ impl Shared {
         intent: Intent,
         error: Error,
     ) -> Result<Answer, Error> {
-        let cost = Cost::new(cost).ok_or(Error::ZeroCost)?;
+        let (Error::Store(_), Some(cost)) = (&error, Cost::new(cost)) else { return Err(error) };
         let mut keys = Keys::new();
-        policy.write_keys(subject, &self.privacy, &mut keys)?;
+        if policy.write_keys(subject, &self.privacy, &mut keys).is_err() {
+            // Of a subject that no longer fits, only the store knows what was answered before.
+            return Err(error);
+        }
         let mut claims = Claims::new();
         policy.write_claims(subject, &keys, &mut claims);
         let answer = self.degrade(policy, &policy.ask(intent, cost, &claims), error)?;
@@ -189,7 +194,7 @@ impl Shared {
     }
 
     /// The store could not answer: the policy says what then.
-    pub(crate) fn degrade(
+    fn degrade(
         &self,
         policy: &Arc<Compiled>,
         ask: &Ask<'_>,

@@ -165,7 +165,8 @@ impl Tollgate {
         let offenders = match (&self.shared.store, &*watch.state.lock().await) {
             (Store::Postgres(store), _) => merge::offenders(store, since, limit).await?,
             (Store::Embedded(_), State::Own { history, .. }) => {
-                let top = history.top(since, usize::try_from(limit).unwrap_or(usize::MAX));
+                let top =
+                    history.top(since, self.now(), usize::try_from(limit).unwrap_or(usize::MAX));
                 top.into_iter().map(Offender::from).collect()
             }
             (Store::Embedded(_), State::Shared { .. }) => offenders,
@@ -194,12 +195,12 @@ impl Tollgate {
 
 impl Watch {
     async fn collect(&self, shared: &Shared, state: &mut State) -> Result<Vec<Alert>, Error> {
-        let now = shared.store.now();
         let taken = self.intake.take();
+        let now = shared.store.now();
         match state {
             State::Own { history, rules, alerts } => {
                 let mut refusals = Refusals::default();
-                add_up(&mut refusals, taken);
+                add_up(&mut refusals, taken, now);
                 let raised = rules.iter_mut().flat_map(|rule| rule.add(&refusals, now));
                 let raised = raised.map(|alert| alerts.push(alert)).collect();
                 refusals.retain(|series, _| !series.limit.is_empty());
@@ -207,7 +208,7 @@ impl Watch {
                 Ok(raised)
             }
             State::Shared { pending } => {
-                add_up(pending, taken);
+                add_up(pending, taken, now);
                 let Store::Postgres(store) = &shared.store else { return Ok(Vec::new()) };
                 let raised = merge::merge(store, pending, &self.rules, now).await?;
                 // Only now: if the store cannot be told, it is told the next time.
@@ -218,12 +219,14 @@ impl Watch {
     }
 }
 
-/// Brings the shards of all policies together, subjects as they are shown.
-fn add_up(refusals: &mut Refusals, taken: Vec<PolicyRefusals>) {
+/// Brings the shards of all policies together, subjects as they are shown. What was refused at an
+/// instant still to come, of a key that a clock ahead had touched, was refused by now: else it
+/// would count for nobody until then.
+fn add_up(refusals: &mut Refusals, taken: Vec<PolicyRefusals>, now: Instant) {
     for PolicyRefusals { policy, all, limits } in taken {
-        let name: Arc<str> = policy.policy().name().into();
+        let name = policy.policy().shared_name();
         let series = Series { policy: name.clone(), limit: "".into() };
-        sketch_of(refusals, series).add("".into(), all);
+        sketch_of(refusals, series).add("".into(), all.by(now));
         for (position, sketch) in limits.into_iter().enumerate() {
             if sketch.len() == 0 && sketch.missed() == 0 {
                 continue;
@@ -233,7 +236,7 @@ fn add_up(refusals: &mut Refusals, taken: Vec<PolicyRefusals>) {
             let kept = sketch_of(refusals, series);
             kept.miss(sketch.missed());
             for (subject, tally) in sketch {
-                kept.add(shown::subject(limit, &subject).into(), tally);
+                kept.add(shown::subject(limit, &subject).into(), tally.by(now));
             }
         }
     }

@@ -185,26 +185,41 @@ impl Tollgate {
     }
 }
 
-/// The quotas of subjects that have their own in this limit, by what they count under.
-pub(crate) fn quotas_in_force<S: BuildHasher + Default>(
-    overrides: &[Override],
-    policy: &str,
-    limit: &Limit,
-    privacy: &Keyed,
-) -> HashMap<Vec<u8>, Quota, S> {
-    let of_limit = |kept: &&Override| kept.policy == policy && kept.limit == limit.name;
-    let mut found: Vec<_> = overrides
-        .iter()
-        .filter(of_limit)
-        .filter_map(|kept| {
-            let values = values_in_force(kept, limit, privacy)?;
-            let is_as_made = kept.values.get(FINGERPRINT_BYTES..) == Some(&*values);
-            Some((is_as_made, kept.created_at, values, kept.max))
-        })
-        .collect();
-    // The last of several stays: one that was made for the limit as it is, or else the newest.
-    found.sort_by_key(|(is_as_made, created_at, ..)| (*is_as_made, *created_at));
-    found.into_iter().map(|(.., values, max)| (values, limit.rule.quota(max))).collect()
+/// Overrides by the policy and the limit they are of: sorted once for all policies that are read
+/// together.
+pub(crate) struct ByLimit<'a>(
+    HashMap<(&'a str, &'a str), Vec<&'a Override>, foldhash::fast::RandomState>,
+);
+
+impl<'a> ByLimit<'a> {
+    pub(crate) fn of(overrides: &'a [Override]) -> Self {
+        let mut by_limit: HashMap<_, Vec<_>, _> = HashMap::default();
+        for kept in overrides {
+            by_limit.entry((&*kept.policy, &*kept.limit)).or_default().push(kept);
+        }
+        Self(by_limit)
+    }
+
+    /// The quotas of subjects that have their own in this limit, by what they count under.
+    pub(crate) fn quotas_in_force<S: BuildHasher + Default>(
+        &self,
+        policy: &str,
+        limit: &Limit,
+        privacy: &Keyed,
+    ) -> HashMap<Vec<u8>, Quota, S> {
+        let of_limit = self.0.get(&(policy, &*limit.name)).map_or(&[][..], Vec::as_slice);
+        let mut found: Vec<_> = of_limit
+            .iter()
+            .filter_map(|kept| {
+                let values = values_in_force(kept, limit, privacy)?;
+                let is_as_made = kept.values.get(FINGERPRINT_BYTES..) == Some(&*values);
+                Some((is_as_made, kept.created_at, values, kept.max))
+            })
+            .collect();
+        // The last of several stays: one that was made for the limit as it is, or else the newest.
+        found.sort_by_key(|(is_as_made, created_at, ..)| (*is_as_made, *created_at));
+        found.into_iter().map(|(.., values, max)| (values, limit.rule.quota(max))).collect()
+    }
 }
 
 /// What the subject of an override counts under now; `None` if the limit counts by something else.

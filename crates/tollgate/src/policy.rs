@@ -9,6 +9,7 @@ mod limit;
 pub(crate) mod schedule;
 
 use std::fmt;
+use std::sync::Arc;
 
 use serde_json::{Map, Value};
 use tollgate_core::Limit;
@@ -29,7 +30,7 @@ pub(crate) const MAX_NAME_BYTES: usize = 128;
 /// A named set of limits, valid by construction.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Policy {
-    name: String,
+    name: Arc<str>,
     limits: Vec<Limit>,
     on_store_error: OnStoreError,
     durability: Durability,
@@ -101,6 +102,11 @@ impl Policy {
         &self.name
     }
 
+    /// The name for whoever keeps it longer than the policy.
+    pub fn shared_name(&self) -> &Arc<str> {
+        &self.name
+    }
+
     pub fn limits(&self) -> &[Limit] {
         &self.limits
     }
@@ -139,6 +145,17 @@ impl Policy {
 
     pub(crate) fn schedule(&self) -> &schedule::ScheduleSettings {
         &self.schedule
+    }
+
+    /// Whether both do the same, however they are written.
+    pub(crate) fn is_same(&self, other: &Self) -> bool {
+        let Self { name, limits, on_store_error, durability, routes, schedule, document: _ } = self;
+        *name == other.name
+            && *limits == other.limits
+            && *on_store_error == other.on_store_error
+            && *durability == other.durability
+            && *routes == other.routes
+            && *schedule == other.schedule
     }
 
     /// The document it was read from; two equal ones are the same policy.
@@ -202,7 +219,7 @@ fn read_policy(name: &str, document: Value, faults: &mut Vec<Fault>) -> Option<P
     }
     fields.finish();
     Some(Policy {
-        name: name.to_owned(),
+        name: name.into(),
         limits,
         on_store_error: on_store_error.unwrap_or_default(),
         durability: durability.unwrap_or_default(),

@@ -1,13 +1,13 @@
 //! Schedules: a slot for every event.
 
 use std::collections::HashMap;
+use std::pin::pin;
 use std::sync::Arc;
-use tokio::time::Instant as Stopwatch;
 
 use serde_json::{Value, json};
 use tollgate_core::schedule::Plan;
 use tollgate_core::store::{
-    Base, Checked, Recount, ScheduleAsk, Slot, SlotAnswer, SlotAsk, SlotQuery, repeat,
+    Base, Recount, ScheduleAsk, Slot, SlotAnswer, SlotAsk, SlotQuery, repeat,
 };
 use tollgate_core::{Instant, Span};
 
@@ -16,10 +16,10 @@ use crate::compiled::Compiled;
 use crate::error::{BadSubject, Error};
 use crate::gate::Tollgate;
 use crate::policy::Policy;
-use crate::refresh::{MAX_RELOADS, changing_too_fast};
+use crate::refresh::{Call, changing_too_fast};
 
 /// An event id is at most this many characters long.
-pub const MAX_EVENT_ID_CHARS: usize = 255;
+const MAX_EVENT_ID_CHARS: usize = 255;
 
 /// What the one limit is called where nobody gave it a name.
 const WINDOW: &str = "window";
@@ -56,14 +56,15 @@ impl Tollgate {
         for event in &events {
             Self::check_event_id(&event.event_id)?;
         }
-        let started = self.shared.store.deadline().map(|_| Stopwatch::now());
-        let mut schedule = self.schedule(policy).await;
-        for _ in 0..MAX_RELOADS {
-            let (compiled, plan) = match schedule {
+        let mut call = Call::of(self, policy);
+        loop {
+            let schedule =
+                call.policy().await.and_then(|compiled| Ok((compiled.plan()?, compiled)));
+            let (plan, compiled) = match schedule {
                 Ok(schedule) => schedule,
                 Err(why) => {
-                    let repeating = self.repeat_slots(policy, &events, why);
-                    return self.in_time(started, repeating).await;
+                    let repeated = pin!(self.repeat_slots(policy, &events, why));
+                    return call.within_deadline(repeated).await;
                 }
             };
             let ask = ScheduleAsk {
@@ -74,24 +75,11 @@ impl Tollgate {
                 retention: compiled.policy().retention(),
                 events: events.clone(),
             };
-            match self.shared.store.assign_slots(ask).await? {
-                Checked::Decided(answers) => return Ok(answers),
-                Checked::Stale(asked_by) => {
-                    let again = async {
-                        self.catch_up(asked_by).await?;
-                        self.schedule(policy).await
-                    };
-                    schedule = self.in_time(started, again).await;
-                }
+            // The store gives many events more time than a check has.
+            if let Some(answers) = call.decided(self.shared.store.assign_slots(ask).await?)? {
+                return Ok(answers);
             }
         }
-        Err(changing_too_fast())
-    }
-
-    async fn schedule(&self, policy: &str) -> Result<(Arc<Compiled>, Plan), Error> {
-        let compiled = self.find_policy(policy).await?;
-        let plan = compiled.plan()?;
-        Ok((compiled, plan))
     }
 
     /// A policy that is gone, or gives no more slots, has given those it gave. `why` it gives none,

@@ -129,7 +129,9 @@ impl Store {
         matches!(self, Self::Postgres(_))
     }
 
-    /// By when every call is answered, if the store is not in this process.
+    /// By when a check, a refund or a question about the epoch is answered, if the store is not in
+    /// this process. More time have: slots that are asked for together, up to 5 s; the catalogue,
+    /// listings and changes, 5 s; a recount of slots, a minute.
     pub(crate) fn deadline(&self) -> Option<Duration> {
         match self {
             Self::Embedded(_) => None,

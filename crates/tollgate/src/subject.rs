@@ -83,7 +83,7 @@ fn fault(attributes: Attributes<'_>) -> BadSubject {
         };
         if name.is_empty() || name.len() > MAX_ATTRIBUTE_NAME_BYTES {
             return bad(format!(
-                "has a name that is not 1 to {MAX_ATTRIBUTE_NAME_BYTES} bytes long"
+                "is no attribute: its name must be 1 to {MAX_ATTRIBUTE_NAME_BYTES} bytes long"
             ));
         }
         if value.is_empty() {

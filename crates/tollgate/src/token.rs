@@ -24,6 +24,20 @@ pub struct Bearer {
     pub scope: Scope,
 }
 
+/// A token that was just made: the only time that it is seen.
+#[derive(Clone, PartialEq, Eq)]
+pub struct NewToken {
+    /// To revoke it by; the same as in the list of tokens.
+    pub id: String,
+    pub token: String,
+}
+
+impl std::fmt::Debug for NewToken {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("NewToken").field("id", &self.id).finish_non_exhaustive()
+    }
+}
+
 /// A token as it can be shown: by what it is called, never itself.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct TokenInForce {

@@ -113,7 +113,7 @@ pub fn header_texts(headers: &HeaderMap) -> Vec<(String, String)> {
 }
 
 /// The same among other headers; what was there of these names is replaced.
-pub fn insert_rate_limit_headers(answer: &Answer, headers: &mut HeaderMap) {
+pub(crate) fn insert_rate_limit_headers(answer: &Answer, headers: &mut HeaderMap) {
     let mut policy = Vec::with_capacity(64);
     let mut state = Vec::with_capacity(64);
     let mut tightest: Option<&LimitReport> = None;
@@ -155,7 +155,8 @@ pub fn insert_rate_limit_headers(answer: &Answer, headers: &mut HeaderMap) {
 
 /// The same among those of limits further in: the lists grow, and `X-RateLimit-*` stays with the
 /// tightest.
-pub fn add_rate_limit_headers(answer: &Answer, headers: &mut HeaderMap) {
+#[cfg(feature = "tower")]
+pub(crate) fn add_rate_limit_headers(answer: &Answer, headers: &mut HeaderMap) {
     if !headers.contains_key(RATELIMIT) {
         return insert_rate_limit_headers(answer, headers);
     }
@@ -234,7 +235,7 @@ pub fn problem_json(answer: &Answer, status: StatusCode, request_id: Option<&str
 }
 
 /// Why a decision refused, for a person: names the limit that holds longest.
-pub fn refusal_sentence(answer: &Answer) -> String {
+pub(crate) fn refusal_sentence(answer: &Answer) -> String {
     if answer.decision.outcome == Outcome::NeverFits {
         return never_fits_sentence(answer);
     }

@@ -129,6 +129,39 @@ async fn what_is_older_than_asked_for_does_not_count() {
 }
 
 #[tokio::test]
+async fn refusals_of_a_moment_in_which_the_clock_was_ahead_count_when_it_comes() {
+    let scene = Scene::new(NOBODY).await;
+    scene.hands.0.fetch_add(3 * 3600, SeqCst);
+    for _ in 0..4 {
+        scene.check("ada").await;
+    }
+    scene.gate.collect_refusals().await.unwrap();
+    scene.hands.0.fetch_sub(3 * 3600, SeqCst);
+    assert_eq!(scene.top(10).await, []);
+    // With the four to come it would be the fifth.
+    scene.check("ada").await;
+    assert_eq!((scene.top(10).await[0].refused, scene.heard()), (1, 0));
+    scene.hands.0.fetch_add(3 * 3600, SeqCst);
+    assert_eq!(scene.top(10).await[0].refused, 4);
+}
+
+#[tokio::test]
+async fn who_was_let_through_by_a_clock_ahead_is_listed_when_refused_by_one_set_back() {
+    let bucket = r#"{ name = "user", algorithm = "bucket", max = 2, per = "300d", by = ["user"] }"#;
+    let scene = Scene::new(bucket).await;
+    scene.hands.0.fetch_add(3 * 3600, SeqCst);
+    assert!(scene.check("ada").await && scene.check("ada").await);
+    scene.hands.0.fetch_sub(3 * 3600, SeqCst);
+    // No key's time goes back: these are decided three hours ahead.
+    for _ in 0..5 {
+        assert!(!scene.check("ada").await);
+    }
+    let top = scene.top(10).await;
+    assert_eq!((top[0].refused, scene.heard()), (5, 1));
+    assert_eq!(top[0].last_seen, Instant::from_secs(START_SECS));
+}
+
+#[tokio::test]
 async fn an_alert_is_raised_once_per_episode_and_listed() {
     let scene = Scene::new(USER).await;
     for _ in 0..20 {

@@ -1,10 +1,14 @@
-//! What a newer version stored, and this one cannot read.
+//! What a newer version stored, and this one cannot read; and how long reading takes.
 
-use tollgate_core::store::{Base, StoreErrorKind};
+use std::time::{Duration, Instant as Stopwatch};
+
+use tollgate_core::Instant;
+use tollgate_core::store::{Base, Catalogue, Override, PolicyVersion, StoreErrorKind};
 
 use crate::error::Error;
-use crate::gate::Tollgate;
+use crate::gate::{Live, Tollgate};
 use crate::policy::Policy;
+use crate::secret::Keyed;
 
 const NEWER: &str = r#"{"colour":"red","routes":["/new/*"],
     "limits":[{"name":"all","max":9,"per":"60s"}]}"#;
@@ -73,4 +77,53 @@ async fn an_unreadable_policy_is_mended_by_applying_or_deleting_it() {
     gate.delete_policy("new", "me").await.expect("deleted");
     let gone = gate.check("new", &[], 1).await.expect_err("it is gone");
     assert!(matches!(gone, Error::NoSuchPolicy(_)), "{gone}");
+}
+
+fn policies(count: usize) -> Vec<PolicyVersion> {
+    let limit = |name| format!(r#"{{"name":"{name}","max":9,"per":"60s","by":["user"]}}"#);
+    let document = format!(r#"{{"limits":[{},{}]}}"#, limit("one"), limit("two"));
+    let policy = |number| PolicyVersion {
+        name: format!("policy-{number}"),
+        version: 1,
+        document: Some(document.clone()),
+        created_by: String::new(),
+        created_at: Instant::MIN,
+    };
+    (0..count).map(policy).collect()
+}
+
+/// Of policies that are gone: what is left is the search for those of the others.
+fn overrides(count: usize) -> Vec<Override> {
+    let kept = |number| Override {
+        policy: format!("policy-gone-{}", number % 100),
+        limit: "one".into(),
+        values: Vec::new(),
+        subject: String::new(),
+        max: 1,
+        created_by: String::new(),
+        created_at: Instant::MIN,
+    };
+    (0..count).map(kept).collect()
+}
+
+fn time_to_read(policies: Vec<PolicyVersion>, overrides: Vec<Override>) -> Duration {
+    let catalogue = Catalogue { epoch: 1, policies, overrides, tokens: vec![], secret: vec![] };
+    let started = Stopwatch::now();
+    let live = Live::from_catalogue(catalogue, &Live::default(), &Keyed::derive(b"", "test"));
+    let took = started.elapsed();
+    assert!(live.unreadable.is_empty());
+    took
+}
+
+#[test]
+fn overrides_are_looked_through_once_however_many_policies_there_are() {
+    let best = |policies: usize, overrides: usize| {
+        let times =
+            (0..3).map(|_| time_to_read(self::policies(policies), self::overrides(overrides)));
+        times.min().expect("three")
+    };
+    let (policies, overrides) = (1_000, 50_000);
+    let apart = best(policies, 0) + best(1, overrides);
+    let together = best(policies, overrides);
+    assert!(together < 10 * apart, "{together:?} together, {apart:?} one after the other");
 }

@@ -5,6 +5,7 @@
 //! forgotten so is in the slice's error.
 
 use std::collections::{BTreeMap, HashMap};
+use std::ops::Bound;
 use std::sync::Arc;
 
 use tollgate_core::{Instant, Span};
@@ -117,11 +118,20 @@ impl History {
         from.floor_to(self.grain)
     }
 
+    /// Slices from the one that `from` lies in to the one of `now`. A clock that was ahead for a
+    /// moment may have left some that are still to come.
+    fn slices(&self, from: Instant, now: Instant) -> impl Iterator<Item = &Sketches> {
+        let starts = (Bound::Included(self.starts_at(from)), Bound::Included(now));
+        // Of a range that ends before it begins there is none.
+        let slices = (from <= now).then(|| self.slices.range(starts));
+        slices.into_iter().flatten().map(|(_, slice)| slice)
+    }
+
     /// Who was refused most since `from`, from the start of its slice on.
-    pub(crate) fn top(&self, from: Instant, limit: usize) -> Vec<Total> {
+    pub(crate) fn top(&self, from: Instant, now: Instant, limit: usize) -> Vec<Total> {
         let mut totals: HashMap<(&Series, &Arc<str>), Tally> = HashMap::new();
         let mut missed: HashMap<&Series, u64> = HashMap::new();
-        for (series, sketch) in self.slices.range(self.starts_at(from)..).flat_map(|(_, s)| s) {
+        for (series, sketch) in self.slices(from, now).flatten() {
             *missed.entry(series).or_default() += sketch.missed();
             for (subject, tally) in sketch.iter() {
                 totals.entry((series, subject)).and_modify(|t| t.add(*tally)).or_insert(*tally);
@@ -151,8 +161,14 @@ impl History {
 
     /// One subject's refusals after `from`: never one too many. Those in the slice that `from` lies
     /// in count only if none of them is older.
-    pub(crate) fn within(&self, series: &Series, subject: &str, from: Instant) -> Option<Tally> {
-        let slices = self.slices.range(self.starts_at(from)..).map(|(_, slice)| slice);
+    pub(crate) fn within(
+        &self,
+        series: &Series,
+        subject: &str,
+        from: Instant,
+        now: Instant,
+    ) -> Option<Tally> {
+        let slices = self.slices(from, now);
         let tallies = slices.filter_map(|slice| slice.get(series)?.get(subject));
         tallies.filter(|tally| tally.first_seen >= from).reduce(|mut sum, tally| {
             sum.add(tally);
@@ -166,6 +182,7 @@ mod tests {
     use super::*;
 
     const MINUTE: i64 = 60;
+    const DAY: i64 = 24 * 60 * MINUTE;
 
     fn series() -> Series {
         Series { policy: "p".into(), limit: "l".into() }
@@ -184,7 +201,7 @@ mod tests {
     }
 
     fn counts(history: &History, since_secs: i64) -> Vec<(String, u64)> {
-        let top = history.top(Instant::from_secs(since_secs), 10);
+        let top = history.top(Instant::from_secs(since_secs), Instant::from_secs(DAY), 10);
         top.iter().map(|total| (total.subject.to_string(), total.tally.refused)).collect()
     }
 
@@ -218,13 +235,34 @@ mod tests {
         for secs in [10, 290, 310, 320] {
             history.add(&refused(&[("ada", secs)]), Instant::from_secs(secs));
         }
-        let within = |from| history.within(&series(), "ada", Instant::from_secs(from));
+        let now = Instant::from_secs(900);
+        let within = |from| history.within(&series(), "ada", Instant::from_secs(from), now);
         assert_eq!(within(0).unwrap().refused, 4);
         assert_eq!(within(10).unwrap().refused, 4);
         // One of the two in the first slice is older, and which one is not known any more.
         assert_eq!(within(11).unwrap().refused, 2);
         assert_eq!(within(600), None);
-        assert_eq!(history.within(&series(), "bob", Instant::from_secs(0)), None);
+        assert_eq!(history.within(&series(), "bob", Instant::from_secs(0), now), None);
+    }
+
+    #[test]
+    fn what_is_still_to_come_does_not_count() {
+        let mut history = history(100);
+        for secs in [10, 3_000] {
+            history.add(&refused(&[("ada", secs)]), Instant::from_secs(secs));
+        }
+        let counted = |from, now| {
+            let (from, now) = (Instant::from_secs(from), Instant::from_secs(now));
+            let within = history.within(&series(), "ada", from, now).map(|tally| tally.refused);
+            let top = history.top(from, now, 9);
+            assert_eq!(top.first().map(|total| total.tally.refused), within);
+            within
+        };
+        assert_eq!(
+            [counted(0, 60), counted(0, 2_999), counted(0, 3_000)],
+            [Some(1), Some(1), Some(2)]
+        );
+        assert_eq!([counted(600, 2_999), counted(600, 599)], [None, None]);
     }
 
     #[test]
@@ -242,7 +280,7 @@ mod tests {
             history.add(&Refusals::from_iter([(series(), sketch)]), Instant::from_secs(secs));
             assert!(history.len() <= MAX_SUBJECTS);
         }
-        let top = history.top(Instant::from_secs(0), 1);
+        let top = history.top(Instant::from_secs(0), Instant::from_secs(DAY), 1);
         let missed = top[0].missed;
         assert!(missed > 0 && &*top[0].subject == "often", "{top:?}");
         assert!(top[0].tally.refused + missed >= 2000, "{top:?}");

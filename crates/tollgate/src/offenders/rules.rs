@@ -107,7 +107,7 @@ impl RuleState {
     /// An alert if the rule is met and was not yet in this episode.
     fn judge(&mut self, series: &Series, subject: &Arc<str>, now: Instant) -> Option<Alert> {
         let AlertRule { refusals, within, .. } = self.rule;
-        let tally = self.history.within(series, subject, now.minus(within))?;
+        let tally = self.history.within(series, subject, now.minus(within), now)?;
         if tally.refused < refusals {
             return None;
         }

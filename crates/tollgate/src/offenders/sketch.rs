@@ -26,6 +26,12 @@ impl Tally {
         Self { refused: 1, first_seen: at, last_seen: at }
     }
 
+    /// The same, none of it later than `now`.
+    pub(crate) fn by(self, now: Instant) -> Self {
+        let (first_seen, last_seen) = (self.first_seen.min(now), self.last_seen.min(now));
+        Self { first_seen, last_seen, ..self }
+    }
+
     pub(crate) fn add(&mut self, other: Self) {
         self.refused = self.refused.saturating_add(other.refused);
         self.first_seen = self.first_seen.min(other.first_seen);

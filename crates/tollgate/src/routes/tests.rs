@@ -1,3 +1,5 @@
+//! Which route answers for which request, and that no way of writing a path gets around one.
+
 use proptest::prelude::*;
 use tollgate_core::Instant;
 
