@@ -5,6 +5,7 @@
 //! whoever may check by those must not spend what keys and accounts have.
 
 use serde_json::json;
+use tollgate::core::MAX_UNITS;
 use tollgate::{Limiter, Policy, Tollgate};
 
 use crate::error::MailError;
@@ -12,12 +13,13 @@ use crate::model::{Account, ApiKey};
 
 const NAMESPACE: &str = "mail";
 
-/// Paces one account for messages of one priority. `None`: it has no limits.
+/// Paces one account for messages of one priority. A level without a limit counts too, so that one that
+/// is set later knows what was sent before.
 pub(crate) fn account_limiter(
     gate: &Tollgate,
     account: &Account,
     priority: u8,
-) -> Result<Option<Limiter>, MailError> {
+) -> Result<Limiter, MailError> {
     let share = if priority == 0 { 0 } else { u64::from(account.priority0_share) };
     // A message waits until the last of a bucket has left: of a day in sixty, that is up to 24
     // minutes longer than it must. The finer, the more there is to write for each message.
@@ -26,29 +28,27 @@ pub(crate) fn account_limiter(
         ("hour", "1h", "15s", account.limit_per_hour),
         ("day", "1d", "5m", account.limit_per_day),
     ];
-    let limits: Vec<_> = levels
-        .into_iter()
-        .filter_map(|(name, per, resolution, max)| {
-            Some((name, per, resolution, max.filter(|max| *max > 0)?))
+    let levels = levels
+        .map(|(name, per, resolution, max)| (name, per, resolution, max.filter(|max| *max > 0)));
+    let is_limited = levels.iter().any(|(.., max)| max.is_some());
+    let limits = levels.map(|(name, per, resolution, max)| {
+        json!({
+            "name": name,
+            "max": max.map_or(MAX_UNITS, |max| without_share(max, share)),
+            "per": per,
+            "resolution": resolution,
+            "algorithm": "sliding",
+            "by": ["tenant", "account"],
         })
-        .map(|(name, per, resolution, max)| {
-            json!({
-                "name": name,
-                "max": without_share(max, share),
-                "per": per,
-                "resolution": resolution,
-                "algorithm": "sliding",
-                "by": ["tenant", "account"],
-            })
-        })
-        .collect();
-    if limits.is_empty() {
-        return Ok(None);
-    }
-    let document = json!({ "durability": "sync", "limits": limits });
+    });
+    // Where nothing is limited, nothing need wait for its count.
+    let (durability, on_store_error) =
+        if is_limited { ("sync", "refuse") } else { ("interval", "allow") };
+    let document =
+        json!({ "durability": durability, "on_store_error": on_store_error, "limits": limits });
     let policy = Policy::from_json("mail-account", document)
         .map_err(|bad| MailError::invalid("account", bad.to_string()))?;
-    Ok(Some(gate.limiter_in(NAMESPACE, policy)))
+    Ok(gate.limiter_in(NAMESPACE, policy))
 }
 
 /// What is left of a limit for ordinary mail: the share is rounded up, and never all of it.
@@ -84,7 +84,7 @@ mod tests {
         let mut new = NewAccount::new(AccountKey::new("acme", "main"), "127.0.0.1", 25);
         new.limit_per_minute = Some(10);
         let account = validate::account(&new, gate.now()).unwrap();
-        let limiter = account_limiter(&gate, &account, 0).unwrap().unwrap();
+        let limiter = account_limiter(&gate, &account, 0).unwrap();
         let mine = limiter.policy().policy().clone();
         assert_eq!(mine.name(), "mail-account", "as answers show it");
         gate.apply(&mine, "somebody").await.unwrap();
@@ -98,7 +98,9 @@ mod tests {
     async fn nobody_waits_much_longer_than_until_the_window_frees() {
         let gate = Tollgate::open("memory:").await.unwrap();
         for (per_secs, most_secs) in [(60, 61), (3_600, 3_615), (86_400, 86_700)] {
-            let mut new = NewAccount::new(AccountKey::new("acme", "main"), "127.0.0.1", 25);
+            // Each of its own: levels without a limit count, too.
+            let name = format!("a{per_secs}");
+            let mut new = NewAccount::new(AccountKey::new("acme", &*name), "127.0.0.1", 25);
             let limit = match per_secs {
                 60 => &mut new.limit_per_minute,
                 3_600 => &mut new.limit_per_hour,
@@ -106,8 +108,8 @@ mod tests {
             };
             *limit = Some(1);
             let account = validate::account(&new, gate.now()).unwrap();
-            let limiter = account_limiter(&gate, &account, 0).unwrap().unwrap();
-            let subject = [("tenant", "acme"), ("account", "main")];
+            let limiter = account_limiter(&gate, &account, 0).unwrap();
+            let subject = [("tenant", "acme"), ("account", &*name)];
             assert!(limiter.check(&subject, 1).await.unwrap().allowed());
             let refused = limiter.check(&subject, 1).await.unwrap().decision;
             let wait = refused.retry_after_secs().unwrap();

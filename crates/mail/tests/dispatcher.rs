@@ -194,6 +194,18 @@ async fn a_share_of_the_limit_is_kept_for_priority_0() {
 }
 
 #[tokio::test]
+async fn a_level_that_is_set_later_counts_what_was_sent_before() {
+    let stage = Stage::new().await;
+    stage.account("main", |_| {}).await;
+    stage.add(numbered(3)).await;
+    stage.until_count(Status::Sent, 3).await;
+    stage.account("main", |account| account.limit_per_hour = Some(5)).await;
+    stage.add((3..8).map(|number| message(&format!("m{number}"))).collect()).await;
+    stage.until_paused("main").await;
+    assert_eq!(stage.count(Status::Sent).await, 5, "three of them before there was a limit");
+}
+
+#[tokio::test]
 async fn recipients_are_counted_where_the_account_says_so() {
     let stage = Stage::new().await;
     stage

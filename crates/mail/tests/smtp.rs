@@ -244,7 +244,7 @@ async fn who_is_named_twice_counts_and_receives_once() {
     let stage = Stage::new().await;
     stage.account("main", |_| {}).await;
     let mut twice = message("m0");
-    twice.content.to = vec!["bob@example.org".into(), "Bob <bob@example.org>".into()];
+    twice.content.to = vec!["bob@example.org".into(), "Bob <bob@EXAMPLE.org>".into()];
     twice.content.cc = vec!["zoe@müller.example".into(), "BOB@example.org".into()];
     twice.content.bcc = vec!["zoe@xn--mller-kva.example".into()];
     stage.add(vec![twice]).await;

@@ -14,9 +14,9 @@ pub(super) struct Sender {
     pub(super) account: Account,
     /// Or why there can be no connection.
     pub(super) server: Result<Server, Failure>,
-    /// For priority 0, and for all others. `None`: no limits.
-    immediate: Option<Limiter>,
-    ordinary: Option<Limiter>,
+    /// For priority 0, and for all others.
+    immediate: Limiter,
+    ordinary: Limiter,
 }
 
 /// What the limits say to one message.
@@ -24,7 +24,7 @@ pub(super) struct Sender {
 pub(super) enum Pace {
     Go {
         at: Instant,
-        /// Gives the unit back. `None`: nothing was counted.
+        /// Gives the unit back. `None`: the store was away, and nothing was counted.
         receipt: Option<String>,
     },
     Wait {
@@ -61,11 +61,8 @@ impl Sender {
     }
 
     /// May this message be sent now? If so, it is counted.
-    pub(super) async fn pace(&self, inner: &Inner, claimed: &Claimed) -> Result<Pace, MailError> {
+    pub(super) async fn pace(&self, claimed: &Claimed) -> Result<Pace, MailError> {
         let limiter = if claimed.priority == 0 { &self.immediate } else { &self.ordinary };
-        let Some(limiter) = limiter else {
-            return Ok(Pace::Go { at: inner.gate.now(), receipt: None });
-        };
         let AccountKey { tenant_id, account_id } = &self.account.key;
         let subject = [("tenant", tenant_id.as_str()), ("account", account_id.as_str())];
         let answer = limiter.check(&subject, self.cost(claimed)).await.map_err(store_error)?;

@@ -126,7 +126,7 @@ impl Context {
     ) -> Result<(bool, Option<Connection>), MailError> {
         let ready = async {
             let content = self.inner.queue.load_content(claimed.seq).await?;
-            Ok((content, sender.pace(&self.inner, claimed).await?))
+            Ok((content, sender.pace(claimed).await?))
         };
         let (content, pace) = match ready.await {
             Ok(ready) => ready,
