@@ -2,6 +2,7 @@
 
 use std::process::ExitCode;
 
+use serde_json::Value;
 use tollgate::Error;
 use tollgate_mail::MailError;
 
@@ -19,15 +20,21 @@ pub(crate) enum Done {
 pub(crate) struct Failure {
     code: u8,
     message: String,
+    /// The same for programs, on standard output: where they asked for that, what the server said.
+    document: Option<Value>,
 }
 
 impl Failure {
     pub(crate) fn bad_input(message: impl Into<String>) -> Self {
-        Self { code: 2, message: message.into() }
+        Self { code: 2, message: message.into(), document: None }
     }
 
     pub(crate) fn unreachable(message: impl Into<String>) -> Self {
-        Self { code: 3, message: message.into() }
+        Self { code: 3, message: message.into(), document: None }
+    }
+
+    pub(crate) fn told_to_programs(self, document: Value) -> Self {
+        Self { document: Some(document), ..self }
     }
 
     /// The same failure, and where it left the work.
@@ -65,7 +72,10 @@ pub(crate) fn code(result: Result<Done, Failure>) -> ExitCode {
         Ok(Done::Ok) => ExitCode::SUCCESS,
         Ok(Done::Refused) => ExitCode::from(1),
         Ok(Done::PartlyBad) => ExitCode::from(2),
-        Err(Failure { code, message }) => {
+        Err(Failure { code, message, document }) => {
+            if let Some(document) = document {
+                say!("{document}");
+            }
             note!("error: {message}");
             ExitCode::from(code)
         }

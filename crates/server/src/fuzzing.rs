@@ -18,7 +18,7 @@ use crate::auth::Access;
 use crate::body::{BodyLimits, LargeBodies};
 use crate::config::Config;
 use crate::forward_auth::ForwardAuth;
-use crate::http::{CHECK_PATH, GATE_PATH, answer_check, answer_gate};
+use crate::http::{CHECK_PATH, GATE_PATH, Readiness, answer_check, answer_gate};
 use crate::metrics::Metrics;
 use crate::request_id::RequestId;
 use crate::state::App;
@@ -67,6 +67,7 @@ impl Served {
                 batch_body_limits: limits,
                 mail_body_limits: limits,
                 large_bodies: LargeBodies::new(MAX_BODY_BYTES, MAX_BODY_BYTES),
+                readiness: Readiness::default(),
                 mail: mail.map_err(|error| error.to_string())?,
                 gate,
             })

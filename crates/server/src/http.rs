@@ -43,6 +43,7 @@ use crate::state::App;
 pub(crate) use check::{CHECK_PATH, answer_check};
 pub(crate) use gate::{GATE_PATH, answer_gate};
 pub(crate) use offenders::AlertDocument;
+pub(crate) use system::Readiness;
 
 impl App {
     /// Carries a change through to its end even if its caller goes away meanwhile: what is stored

@@ -3,7 +3,6 @@
 mod mail;
 mod plain;
 
-use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -93,33 +92,20 @@ impl EncodeLabelValue for SlotOutcome {
     }
 }
 
-/// Shares the policy instead of copying its name for every decision.
-#[derive(Clone, Debug)]
-struct PolicyName(Arc<Compiled>);
+/// Shared with the policy instead of copied for every decision. A counter never goes away, so it
+/// keeps the name alone: the policy itself may hold many overrides.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct PolicyName(Arc<str>);
 
 impl PolicyName {
-    fn as_str(&self) -> &str {
-        self.0.policy().name()
-    }
-}
-
-impl PartialEq for PolicyName {
-    fn eq(&self, other: &Self) -> bool {
-        self.as_str() == other.as_str()
-    }
-}
-
-impl Eq for PolicyName {}
-
-impl Hash for PolicyName {
-    fn hash<H: Hasher>(&self, state: &mut H) {
-        self.as_str().hash(state);
+    fn of(policy: &Compiled) -> Self {
+        Self(policy.policy().shared_name().clone())
     }
 }
 
 impl EncodeLabelValue for PolicyName {
     fn encode(&self, encoder: &mut LabelValueEncoder<'_>) -> std::fmt::Result {
-        self.as_str().encode(encoder)
+        (&*self.0).encode(encoder)
     }
 }
 
@@ -183,7 +169,7 @@ impl Metrics {
             Outcome::Refused { .. } => OutcomeLabel::Refused,
             Outcome::NeverFits => OutcomeLabel::NeverFits,
         };
-        let labels = DecisionLabels { policy: PolicyName(answer.policy.clone()), outcome };
+        let labels = DecisionLabels { policy: PolicyName::of(&answer.policy), outcome };
         self.decisions.get_or_create(&labels).inc();
         if answer.degraded.is_some() {
             self.store_errors.inc();
@@ -192,7 +178,7 @@ impl Metrics {
     }
 
     pub(crate) fn slot_asked(&self, policy: &Arc<Compiled>, outcome: SlotOutcome) {
-        let labels = SlotLabels { policy: PolicyName(policy.clone()), outcome };
+        let labels = SlotLabels { policy: PolicyName::of(policy), outcome };
         self.slots.get_or_create(&labels).inc();
     }
 
@@ -209,12 +195,12 @@ impl Metrics {
     /// from 0, not a series out of nothing.
     fn begin_at_zero(&self, policy: &Arc<Compiled>) {
         for outcome in [OutcomeLabel::Allowed, OutcomeLabel::Refused] {
-            let labels = DecisionLabels { policy: PolicyName(policy.clone()), outcome };
+            let labels = DecisionLabels { policy: PolicyName::of(policy), outcome };
             drop(self.decisions.get_or_create(&labels));
         }
         if policy.plan().is_ok() {
             let outcome = SlotOutcome::Given;
-            let labels = SlotLabels { policy: PolicyName(policy.clone()), outcome };
+            let labels = SlotLabels { policy: PolicyName::of(policy), outcome };
             drop(self.slots.get_or_create(&labels));
         }
     }
@@ -321,3 +307,6 @@ impl Collector for StoreCollector {
         metric.encode_histogram::<NoLabelSet>(stats.decisions_batched as f64, count, &buckets, None)
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -17,6 +17,7 @@ use crate::body::{BodyLimits, LargeBodies};
 use crate::config::Config;
 use crate::exit::Failure;
 use crate::forward_auth::ForwardAuth;
+use crate::http::Readiness;
 use crate::listener::{self, ListenerLimits};
 use crate::metrics::Metrics;
 use crate::open_files;
@@ -114,23 +115,8 @@ async fn serve(
     let shown = if is_new { format!("{shown} (new)") } else { shown };
     let scheme = if tls.is_some() { "https" } else { "http" };
     greet(&format!("{scheme}://{address}"), &shown, &gate, &access);
-    let body_limits = |max_bytes| BodyLimits { max_bytes, read_time: config.server.body_timeout.0 };
-    let metrics = Metrics::new(gate.clone());
-    let watching = Watching::start(&gate, &config.alerts, &metrics.alerts)?;
-    let app = Arc::new(App {
-        access,
-        forward_auth,
-        metrics,
-        body_limits: body_limits(config.server.max_body_bytes.0),
-        batch_body_limits: body_limits(config.server.max_batch_body_bytes.0),
-        mail_body_limits: BodyLimits {
-            max_bytes: config.mail.max_body_bytes,
-            read_time: config.mail.body_timeout,
-        },
-        large_bodies: large_bodies(config),
-        gate: gate.clone(),
-        mail: mail.clone(),
-    });
+    let app = Arc::new(shared(config, access, forward_auth, &gate, &mail));
+    let watching = Watching::start(&gate, &config.alerts, &app.metrics.alerts)?;
     let limits = ListenerLimits {
         max_connections: open_files::room_for_clients(config.server.max_connections.0),
         header_time: config.server.header_timeout.0,
@@ -155,6 +141,32 @@ async fn serve(
     gate.close();
     say!("stopped");
     Ok(())
+}
+
+/// What all requests share.
+fn shared(
+    config: &Config,
+    access: Access,
+    forward_auth: ForwardAuth,
+    gate: &Tollgate,
+    mail: &Mail,
+) -> App {
+    let body_limits = |max_bytes| BodyLimits { max_bytes, read_time: config.server.body_timeout.0 };
+    App {
+        access,
+        forward_auth,
+        metrics: Metrics::new(gate.clone()),
+        body_limits: body_limits(config.server.max_body_bytes.0),
+        batch_body_limits: body_limits(config.server.max_batch_body_bytes.0),
+        mail_body_limits: BodyLimits {
+            max_bytes: config.mail.max_body_bytes,
+            read_time: config.mail.body_timeout,
+        },
+        large_bodies: large_bodies(config),
+        readiness: Readiness::default(),
+        gate: gate.clone(),
+        mail: mail.clone(),
+    }
 }
 
 /// What other instances change, a token revoked or a route added, is in force here soon, also if nobody asks anything.

@@ -6,6 +6,7 @@ use tollgate_mail::Mail;
 use crate::auth::Access;
 use crate::body::{BodyLimits, LargeBodies};
 use crate::forward_auth::ForwardAuth;
+use crate::http::Readiness;
 use crate::metrics::Metrics;
 
 #[derive(Debug)]
@@ -21,4 +22,5 @@ pub(crate) struct App {
     /// Of calls that bring mail.
     pub(crate) mail_body_limits: BodyLimits,
     pub(crate) large_bodies: LargeBodies,
+    pub(crate) readiness: Readiness,
 }

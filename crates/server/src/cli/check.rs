@@ -77,14 +77,16 @@ impl CheckArgs {
     fn show_never_fits(&self, reply: &Reply) -> Result<Done, Failure> {
         let decision = &reply.document;
         let mut limits = decision["limits"].as_array().into_iter().flatten();
-        let lets_nothing_through = limits.any(|limit| limit["max"] == 0);
+        if !limits.any(|limit| limit["max"] == 0) {
+            return Err(reply.failure());
+        }
         if self.remote.json {
             say!("{decision}");
-        } else if lets_nothing_through {
+        } else {
             print_decision(decision);
             say!("{}", text(&decision["detail"]));
         }
-        if lets_nothing_through { Ok(Done::Refused) } else { Err(reply.failure()) }
+        Ok(Done::Refused)
     }
 }
 

@@ -51,6 +51,7 @@ pub(crate) fn is_said(variable: &str, value: &str) -> bool {
 pub(crate) struct Reply {
     pub(crate) status: StatusCode,
     pub(crate) document: Value,
+    is_for_programs: bool,
 }
 
 impl Reply {
@@ -66,7 +67,7 @@ impl Reply {
     pub(crate) fn failure(&self) -> Failure {
         let detail = self.document["detail"].as_str().unwrap_or("the server gave no reason");
         let status = self.status.as_u16();
-        match self.status {
+        let failure = match self.status {
             StatusCode::UNAUTHORIZED => {
                 Failure::bad_input(format!("{detail} (set TOLLGATE_TOKEN, or pass --token)"))
             }
@@ -74,7 +75,8 @@ impl Reply {
                 Failure::unreachable(format!("{detail} (status {status})"))
             }
             _ => Failure::bad_input(detail.to_owned()),
-        }
+        };
+        if self.is_for_programs { failure.told_to_programs(self.document.clone()) } else { failure }
     }
 }
 
@@ -147,7 +149,7 @@ impl Remote {
         let document = serde_json::from_str(&text).map_err(|_| {
             Failure::unreachable(format!("{server} does not answer like a tollgate server"))
         })?;
-        Ok(Reply { status: answer.status(), document })
+        Ok(Reply { status: answer.status(), document, is_for_programs: self.json })
     }
 }
 

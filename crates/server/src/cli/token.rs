@@ -2,7 +2,7 @@
 
 use clap::Subcommand;
 use serde_json::json;
-use tollgate::{Scope, Tollgate};
+use tollgate::{NewToken, Scope, Tollgate};
 
 use super::client::{Remote, encode};
 use super::show::{table, text};
@@ -82,7 +82,7 @@ fn create_token(
     remote: &Remote,
 ) -> Result<Done, Failure> {
     let name = name.unwrap_or(scope.as_str());
-    let token = match store {
+    let NewToken { id, token } = match store {
         Some("memory:") => {
             return Err(Failure::bad_input(
                 "a store in memory ends with this command, and the token with it: set \
@@ -92,25 +92,26 @@ fn create_token(
         Some(store) => create_in_store(store, name, scope)?,
         None => {
             let body = json!({ "scope": scope.as_str(), "name": name });
-            text(&remote.post("/admin/tokens", &body)?.success()?["token"])
+            let made = remote.post("/admin/tokens", &body)?.success()?;
+            NewToken { id: text(&made["id"]), token: text(&made["token"]) }
         }
     };
     if remote.json {
-        say!("{}", json!({ "token": token, "scope": scope.as_str(), "name": name }));
+        say!("{}", json!({ "id": id, "token": token, "scope": scope.as_str(), "name": name }));
     } else {
         say!("{token}");
-        note!("this is shown once; keep it, and use it as TOLLGATE_TOKEN");
+        note!("this is shown once; keep it, and use it as TOLLGATE_TOKEN (its id is {id})");
     }
     crate::say::seen("the token")?;
     Ok(Done::Ok)
 }
 
-fn create_in_store(store: &str, name: &str, scope: Scope) -> Result<String, Failure> {
+fn create_in_store(store: &str, name: &str, scope: Scope) -> Result<NewToken, Failure> {
     let if_in_use = "if that is a server, leave out --store and ask it with --server URL";
     with_store(store, if_in_use, async |gate| create(gate, name, scope).await)
 }
 
-async fn create(gate: &Tollgate, name: &str, scope: Scope) -> Result<String, Failure> {
+async fn create(gate: &Tollgate, name: &str, scope: Scope) -> Result<NewToken, Failure> {
     if scope != Scope::Admin && !gate.has_token(Scope::Admin) {
         note!(
             "there is no token of scope admin here yet, and from now on a server asks for tokens: \

@@ -99,13 +99,16 @@ pub(crate) async fn get(
     Ok(Json(PolicyInForce::of(&policy)))
 }
 
-/// Makes or replaces a policy. It is in force at the next decision.
+/// Makes or replaces a policy. It is in force at the next decision. What `GET` answers may be sent
+/// back, changed: then it replaces the version it says, and no other.
 #[utoipa::path(put, path = "/admin/policies/{name}", tag = "policies",
     params(("name" = String, Path)),
     request_body = schema::PolicyDocument,
     responses(
         (status = 201, description = "Made", body = PolicyChange),
         (status = 200, description = "Replaced, or unchanged", body = PolicyChange),
+        (status = 409, description = "Another version is in force than it says",
+            body = schema::Problem, content_type = "application/problem+json"),
         schema::BadInput, schema::StoreDown, schema::NoAccess, schema::TooLarge))]
 pub(crate) async fn put(
     State(app): State<Arc<App>>,
@@ -114,11 +117,18 @@ pub(crate) async fn put(
     request: axum::extract::Request,
 ) -> Result<(StatusCode, Json<PolicyChange>), Problem> {
     let bytes = body::read(request.into_body(), app.body_limits).await?;
-    let StrictValue(document) = parse(&bytes)?;
+    let StrictValue(mut document) = parse(&bytes)?;
+    let onto = take_what_get_adds(&name, &mut document)?;
     let policy =
         Policy::from_json(&name, document).map_err(|invalid| Problem::bad_policy(&invalid))?;
     let gate = app.gate.clone();
-    let applied = app.finish(async move { gate.apply(&policy, &caller.name).await }).await?;
+    let change = async move {
+        match onto {
+            Some(version) => gate.apply_onto(version, &policy, &caller.name).await,
+            None => gate.apply(&policy, &caller.name).await.map(Some),
+        }
+    };
+    let applied = app.finish(change).await?.ok_or_else(|| overtaken(&name))?;
     let status = if applied.created { StatusCode::CREATED } else { StatusCode::OK };
     let limits = applied.policy.policy().limits();
     let by_share = |limit: &Limit| matches!(limit.rule, Rule::Bucket { burst: None, .. });
@@ -147,6 +157,28 @@ pub(crate) async fn put(
             detail,
         }),
     ))
+}
+
+/// Leaves the document as it can be stored. The version it was read at, if it says one.
+fn take_what_get_adds(name: &str, document: &mut Value) -> Result<Option<u64>, Problem> {
+    let Some(document) = document.as_object_mut() else { return Ok(None) };
+    document.remove("effective_from");
+    if document.remove("name").is_some_and(|said| said != *name) {
+        let detail = format!("name: this is policy {name:?}, by its path; leave the name out");
+        return Err(Problem::bad_field("name", detail));
+    }
+    document.remove("version").map_or(Ok(None), |version| {
+        let detail = "version: must be the number that GET answered, or left out";
+        version.as_u64().map(Some).ok_or_else(|| Problem::bad_field("version", detail))
+    })
+}
+
+fn overtaken(name: &str) -> Problem {
+    let detail = format!(
+        "another version of policy {name:?} is in force by now, or none: read it again and change \
+         that, or leave \"version\" out to replace whatever there is"
+    );
+    Problem::new(StatusCode::CONFLICT, "urn:tollgate:conflict", detail).field("version")
 }
 
 /// Takes a policy out of force. Its versions are kept.

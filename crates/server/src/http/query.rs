@@ -109,8 +109,8 @@ pub(crate) fn instant(field: &str, text: &str) -> Result<Instant, Problem> {
     let read = text.parse::<jiff::Timestamp>().ok().filter(|_| is_as_in_rfc_3339(text));
     let time = read.ok_or_else(|| {
         let detail = format!(
-            "{field} {text:?} is not a time from {FIRST} to {LAST}; write it as RFC 3339 does: \
-             2025-06-01T12:00:00Z"
+            "{field} {text:?} is not a time from {FIRST} to {LAST}; write it as 2025-06-01T12:00:00Z \
+             (RFC 3339, without leap seconds)"
         );
         Problem::bad_field(field, detail)
     })?;

@@ -248,6 +248,15 @@ pub(crate) struct QuotaExceeded {
 #[derive(Serialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct PolicyDocument {
+    /// As in the path, if at all.
+    #[schema(required = false)]
+    name: String,
+    /// If it is given, the policy is changed only while this version is in force.
+    #[schema(required = false)]
+    version: u64,
+    /// As `GET` answers it; not read.
+    #[schema(required = false)]
+    effective_from: String,
     limits: Vec<PolicyLimit>,
     /// `refuse` (default), `allow` or `local`.
     #[schema(required = false)]

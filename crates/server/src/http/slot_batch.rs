@@ -2,12 +2,15 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use axum::extract::State;
 use axum::{Extension, Json};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
-use tollgate::SlotAsk;
+use tokio::time::{Instant, timeout_at};
+use tollgate::core::store::{StoreError, StoreErrorKind};
+use tollgate::{Error, SlotAsk};
 use utoipa::ToSchema;
 
 use crate::body::parse;
@@ -19,6 +22,9 @@ use crate::state::App;
 use crate::strict::StrictValue;
 
 const MAX_EVENTS: usize = 1_000;
+/// For the whole call, however many configs its events are of: each has its own deadline in the
+/// store, and a thousand of those are minutes.
+const WITHIN: Duration = Duration::from_secs(5);
 
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
@@ -73,9 +79,11 @@ pub(crate) async fn post(
         return Err(Problem::bad_field("events", detail));
     }
     let (mut told, groups) = group(events);
+    let until = Instant::now() + WITHIN;
     for group in groups {
         let Group { policy, events, positions } = group;
-        match app.assign(&policy, events).await {
+        let assigned = timeout_at(until, app.assign(&policy, events)).await;
+        match assigned.unwrap_or_else(|_| Err(app.failed(out_of_time()))) {
             Ok(answers) => {
                 for (position, answer) in positions.into_iter().zip(answers) {
                     told[position] = Some(answer);
@@ -115,6 +123,11 @@ fn one_by_one(bytes: &[u8]) -> Option<Vec<Event>> {
     let is_event = |event: &Value| event.as_object().is_some_and(|it| it.keys().all(known));
     let read_alone = |event: &Value| parse(event.to_string().as_bytes());
     events.iter().all(is_event).then(|| events.iter().map(read_alone).collect())
+}
+
+/// Some may have been given all the same: asking again finds them.
+fn out_of_time() -> Error {
+    StoreError::new(StoreErrorKind::Timeout, "the events of this batch took too long").into()
 }
 
 fn any_given(told: &[Told]) -> bool {

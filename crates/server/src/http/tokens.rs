@@ -29,6 +29,8 @@ pub(crate) struct TokenRequest {
 
 #[derive(Serialize, ToSchema)]
 pub(crate) struct NewToken {
+    /// To revoke it by.
+    id: String,
     /// Shown this once; only its hash is kept.
     token: String,
     scope: String,
@@ -124,6 +126,8 @@ pub(crate) async fn post(
     }
     let name = request.name.unwrap_or_else(|| scope.as_str().to_owned());
     let (gate, kept) = (app.gate.clone(), name.clone());
-    let token = app.finish(async move { gate.create_token(&kept, scope).await }).await?;
-    Ok((StatusCode::CREATED, Json(NewToken { token, scope: scope.as_str().into(), name })))
+    let tollgate::NewToken { id, token } =
+        app.finish(async move { gate.create_token(&kept, scope).await }).await?;
+    let scope = scope.as_str().into();
+    Ok((StatusCode::CREATED, Json(NewToken { id, token, scope, name })))
 }

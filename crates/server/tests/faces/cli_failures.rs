@@ -35,6 +35,33 @@ fn a_server_that_cannot_be_reached_exits_3_and_says_what_to_do() {
 }
 
 #[test]
+fn programs_read_on_standard_output_what_the_server_refused() {
+    let server = Server::memory();
+    for (args, status) in [
+        (vec!["check", "nope"], 404),
+        (vec!["check", "default", "--cost", "101"], 422),
+        (vec!["refund", "nonsense"], 400),
+        (vec!["slot", "e", "--config", "nope"], 404),
+        (vec!["policy", "show", "nope"], 404),
+    ] {
+        let for_people = tollgate(&server, &args).expect(2);
+        assert_eq!(for_people.out, "", "{args:?}");
+        let for_programs = tollgate(&server, &[&args[..], &["--json"]].concat()).expect(2);
+        assert_eq!(for_programs.json()["status"], status, "{args:?}: {for_programs:?}");
+        assert_eq!(for_programs.err, for_people.err, "{args:?}");
+    }
+}
+
+#[test]
+fn a_url_of_postgresql_without_a_server_is_bad_usage() {
+    let setup = Setup::memory();
+    for url in ["postgres://", "postgres:///shop", "postgresql://ada@/shop"] {
+        let ended = alone(setup.home.path(), &["serve", "--store", url]).expect(2);
+        assert!(ended.err.contains("names no server"), "{url}: {ended:?}");
+    }
+}
+
+#[test]
 fn something_else_that_answers_is_no_server_of_ours() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("http://{}", listener.local_addr().unwrap());

@@ -26,10 +26,48 @@ fn a_policy_is_made_with_201_replaced_with_200_and_unchanged_without_a_version()
     let text = format!(r#"{{"limits":[{{"per":"{FOREVER}","name":"all","max":5}}]}}"#);
     let reordered = server.send(Call::new("PUT", "/admin/policies/p").bytes(text));
     assert_eq!(reordered.json()["version"], 1);
+    // Nor does how a duration is written, or a default.
+    let respelled = json!({
+        "limits": [{ "name": "all", "max": 5, "per": "PT87600H", "by": [], "algorithm": "fixed" }],
+        "durability": "interval", "on_store_error": "refuse",
+    });
+    let again = put(&server, &respelled);
+    assert_eq!((&again.json()["version"], &again.json()["changed"]), (&json!(1), &json!(false)));
     let changed = put(&server, &document(6));
     assert_eq!((changed.status, &changed.json()["version"]), (200, &json!(2)));
     let versions = server.get("/admin/policies/p/versions").ok();
     assert_eq!(versions["versions"].as_array().unwrap().len(), 2);
+}
+
+#[test]
+fn what_get_answers_can_be_put_back_and_replaces_no_version_but_its_own() {
+    let server = Server::memory();
+    put(&server, &document(5));
+    let read = server.get("/admin/policies/p").ok();
+    let again = put(&server, &read);
+    assert_eq!((again.status, &again.json()["changed"]), (200, &json!(false)), "as it was");
+    let mut mine = read.clone();
+    mine["limits"][0]["max"] = 6.into();
+    assert_eq!(put(&server, &mine).json()["version"], 2);
+    let mut late = read;
+    late["limits"][0]["max"] = 7.into();
+    put(&server, &late).fault(409, "version");
+    let in_force = server.get("/admin/policies/p").ok();
+    assert_eq!((&in_force["version"], &in_force["limits"][0]["max"]), (&json!(2), &json!(6)));
+    server.delete("/admin/policies/p").ok();
+    put(&server, &late).fault(409, "version");
+    server.get("/admin/policies/p").problem(404);
+    // Without a version it replaces whatever there is.
+    late.as_object_mut().unwrap().remove("version");
+    assert_eq!(put(&server, &late).status, 201);
+    let versions = server.get("/admin/policies/p/versions").ok();
+    let stored = members(&versions["versions"][0]["policy"]);
+    assert!(!stored.contains(&"name") && !stored.contains(&"effective_from"), "{stored:?}");
+    late["name"] = "q".into();
+    put(&server, &late).fault(400, "name");
+    late["name"] = "p".into();
+    late["version"] = "2".into();
+    put(&server, &late).fault(400, "version");
 }
 
 #[test]

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 use testkit::random;
-use testkit::servers::Postgres;
+use testkit::servers::{Postgres, Proxy};
 
 use crate::support::slots::{NOON, SLOTS, event_body};
 use crate::support::{DEADLINE, Server, Setup, eventually, tollgate};
@@ -50,6 +50,28 @@ fn racing_servers_fill_every_window_exactly_and_give_each_event_one_slot() {
     assert_eq!(distinct.len(), 20);
     assert_eq!(one.fill("c"), [5, 5, 5, 5]);
     assert_eq!(other.verified("c")["slots"], 20);
+}
+
+/// Each config costs some round trips of its own, and a batch may name a thousand.
+#[test]
+fn a_batch_of_many_configs_is_answered_in_time_also_by_a_slow_database() {
+    let schema = random::name("s").replace('-', "_");
+    let proxy = Proxy::start(Postgres::shared().port());
+    let url = format!("{}?schema={schema}&deadline=3s", proxy.through(&Postgres::shared().url()));
+    let server = Setup::postgres(&url).into_server();
+    server.slot_config("c", 5, "PT4S");
+    server.ask_slot("before", "c", NOON).ok();
+    proxy.latency(Duration::from_millis(100));
+    let configs =
+        ["c".to_owned()].into_iter().chain((0..60).map(|number| format!("none-{number}")));
+    let events = configs.map(|config| event_body(&format!("of {config}"), &config, NOON));
+    let batch = json!({ "events": events.collect::<Vec<_>>() });
+    let started = Instant::now();
+    let results = server.post(&format!("{SLOTS}/batch"), &batch).ok()["results"].take();
+    assert!(started.elapsed() < Duration::from_secs(10), "{:?}", started.elapsed());
+    assert_eq!(results[0]["eventId"], "of c");
+    assert_eq!(results[1]["status"], 404, "{results}");
+    assert_eq!(results[60]["status"], 503, "{results}");
 }
 
 #[test]

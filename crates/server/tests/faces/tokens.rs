@@ -19,9 +19,12 @@ fn the_first_token_must_be_an_admins() {
     let made = server.post("/admin/tokens", &json!({ "scope": "admin", "name": "root" }));
     assert_eq!(made.status, 201);
     let made = made.json();
-    assert_eq!(members(&made), ["name", "scope", "token"]);
+    assert_eq!(members(&made), ["id", "name", "scope", "token"]);
     assert_eq!((&made["name"], &made["scope"]), (&json!("root"), &json!("admin")));
-    assert_eq!(get(&server, made["token"].as_str().unwrap()), 200);
+    let token = made["token"].as_str().unwrap();
+    assert_eq!(get(&server, token), 200);
+    let listed = server.send(Call::new("GET", "/admin/tokens").token(token)).ok();
+    assert_eq!(listed["tokens"][0]["id"], made["id"], "what it is revoked by");
 }
 
 #[test]
