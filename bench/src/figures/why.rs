@@ -21,8 +21,8 @@ pub(super) const MISSED: &[(&str, &str)] = &[
     ),
     (
         "growth.checks",
-        "not the number of keys but the memory they lie in, once they no longer fit the processor's \
-         caches: a bare hash table of the same keys, measured beside it, grows as much",
+        "not the number of keys but the memory they lie in, once they no longer fit the caches of \
+         the processor and of the database",
     ),
     (
         "slots.callers",

@@ -52,6 +52,7 @@ pub(super) fn run(report: &mut Report, pace: Pace) -> Result<Value> {
             what,
             unit: "µs",
             id: Some(format!("growth.mail.{id}.{kind}")),
+            memory: None,
         };
         let costs = vec![
             cost("accepting one, in batches of 100", "accept"),

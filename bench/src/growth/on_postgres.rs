@@ -76,6 +76,7 @@ pub(super) fn run(sizes: &[usize], pace: Pace) -> Result<Series> {
         what,
         unit: "µs",
         id: id.map(|id| format!("growth.checks.postgres.{id}")),
+        memory: None,
     };
     let costs = vec![
         cost("hot key", Some("hot")),

@@ -29,7 +29,8 @@ pub(super) fn run(report: &mut Report, pace: Pace) -> Result<Value> {
         };
         let points = burst(&rig, scheduler, pace.growth.slots, stored)?;
         let id = Some(format!("growth.slots.{id}"));
-        let costs = vec![Cost { what: "a slot of the last batches of 1,000", unit: "µs", id }];
+        let what = "a slot of the last batches of 1,000";
+        let costs = vec![Cost { what, unit: "µs", id, memory: None }];
         let heading = format!("{}, {name}, all for one instant", title("slots"));
         let series = Series { heading, of: "slots given", costs, points };
         add(report, &series);

@@ -5,8 +5,8 @@ use serde_json::{Value, json};
 use crate::report::Table;
 use crate::statistics::{mib, number};
 
-/// How much more than the ratio of the logarithms a step may cost. A table of hashes is O(1) and
-/// still several times slower once it is larger than the processor's caches.
+/// How much more than the ratio of the logarithms a step may cost: whatever is larger no longer fits
+/// one cache or another.
 pub(super) const ROOM: f64 = 2.0;
 
 pub(super) struct Point {
@@ -24,6 +24,9 @@ pub(super) struct Cost {
     pub(super) unit: &'static str,
     /// Of the target; nothing, if it is only shown.
     pub(super) id: Option<String>,
+    /// The column of what memory alone costs at these sizes, where that is measured: what it grows
+    /// by is the caches', and not held against this.
+    pub(super) memory: Option<usize>,
 }
 
 pub(super) struct Series {
@@ -53,7 +56,8 @@ impl Series {
                     _ => {
                         let before = &self.points[position - 1];
                         let ratio = cost / before.costs[column];
-                        format!("{} ×, {}", number(ratio), number(step(before, point, column)))
+                        let step = self.step(before, point, column);
+                        format!("{} ×, {}", number(ratio), number(step))
                     }
                 });
             }
@@ -70,10 +74,19 @@ impl Series {
         ids.filter_map(|(column, cost)| Some((cost.id.clone()?, column))).collect()
     }
 
-    /// The step that grew most, over the logarithm's growth; nothing before there is a step.
+    /// The step that grew most beyond what it may; nothing before there is a step.
     pub(super) fn worst_step(&self, column: usize) -> Option<f64> {
-        let steps = self.points.windows(2).map(|pair| step(&pair[0], &pair[1], column));
+        let steps = self.points.windows(2).map(|pair| self.step(&pair[0], &pair[1], column));
         steps.max_by(f64::total_cmp)
+    }
+
+    /// How much more it costs than before, over how much larger the logarithm of the size is, or
+    /// over how much more memory alone costs, if that is more.
+    fn step(&self, before: &Point, after: &Point, column: usize) -> f64 {
+        let ratio = |column: usize| after.costs[column] / before.costs[column];
+        let logarithms = (after.size as f64).ln() / (before.size as f64).ln();
+        let memory = self.costs[column].memory.map_or(0.0, ratio);
+        ratio(column) / logarithms.max(memory)
     }
 
     /// The first and the last cost, in words.
@@ -105,12 +118,6 @@ impl Series {
     }
 }
 
-/// How much more it costs than before, over how much larger the logarithm of the size is.
-fn step(before: &Point, after: &Point, column: usize) -> f64 {
-    let logarithms = (after.size as f64).ln() / (before.size as f64).ln();
-    after.costs[column] / before.costs[column] / logarithms
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -118,12 +125,13 @@ mod tests {
     fn series(cost_of: impl Fn(f64) -> f64) -> Series {
         let point = |size: usize| Point {
             size,
-            costs: vec![cost_of(size as f64)],
+            costs: vec![cost_of(size as f64), size as f64],
             resident_bytes: 0,
             stored_bytes: None,
         };
         let points = [1_000, 100_000, 1_000_000].map(point).into();
-        let costs = vec![Cost { what: "a check", unit: "ns", id: None }];
+        let cost = |what| Cost { what, unit: "ns", id: None, memory: None };
+        let costs = vec![cost("a check"), cost("memory")];
         Series { heading: String::new(), of: "keys", costs, points }
     }
 
@@ -134,5 +142,16 @@ mod tests {
         assert!((worst(f64::ln) - 1.0).abs() < 1e-9);
         assert!(worst(f64::sqrt) > ROOM);
         assert!(worst(|size| size) > ROOM);
+    }
+
+    #[test]
+    fn what_memory_grows_by_is_not_held_against_a_check_and_everything_beyond_it_is() {
+        let worst = |cost_of: fn(f64) -> f64| {
+            let mut series = series(cost_of);
+            series.costs[0].memory = Some(1);
+            series.worst_step(0).expect("two steps")
+        };
+        assert!((worst(|size| size) - 1.0).abs() < 1e-9);
+        assert!(worst(|size| size.powf(1.5)) > ROOM);
     }
 }
