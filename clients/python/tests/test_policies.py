@@ -10,7 +10,7 @@ import pytest
 from conftest import MakePolicy
 from server import Server, eventually
 
-from tollgate_client import BadInput, Limit, NotFound, PolicyDocument, Tollgate
+from tollgate_client import BadInput, Conflict, Limit, NotFound, PolicyDocument, Tollgate
 
 Unique = Callable[[str], str]
 MINUTE: Limit = {"name": "minute", "max": 2, "per": "60s", "by": ["user"]}
@@ -48,7 +48,23 @@ def test_a_bad_policy_is_refused_with_every_fault(client: Tollgate) -> None:
 def test_the_types_name_what_the_server_takes(server: Server) -> None:
     schemas = httpx.get(f"{server.url}/openapi.json").json()["components"]["schemas"]
     for kind, schema in ((Limit, "PolicyLimit"), (PolicyDocument, "PolicyDocument")):
-        assert set(get_type_hints(kind)) == set(schemas[schema]["properties"])
+        # `put` has its name and version beside the document.
+        beside = {"name", "version", "effective_from"} if kind is PolicyDocument else set()
+        assert set(get_type_hints(kind)) == set(schemas[schema]["properties"]) - beside
+
+
+def test_a_change_on_top_of_another_version_is_a_conflict(client: Tollgate, unique: Unique) -> None:
+    name = unique("p")
+    first: PolicyDocument = {"limits": [{"name": "all", "max": 1, "per": "60s"}]}
+    mine: PolicyDocument = {"limits": [{"name": "all", "max": 2, "per": "60s"}]}
+    late: PolicyDocument = {"limits": [{"name": "all", "max": 3, "per": "60s"}]}
+    read = client.policies.put(name, first).version
+    assert client.policies.put(name, mine, version=read).changed
+    with pytest.raises(Conflict):
+        client.policies.put(name, late, version=read)
+    assert client.policies.get(name).document == mine
+    # What is in force already is no change, as when an answer was lost and the call is tried again.
+    assert not client.policies.put(name, mine, version=read).changed
 
 
 def test_every_setting_of_a_policy_is_taken(client: Tollgate, unique: Unique) -> None:

@@ -116,7 +116,8 @@ impl Tollgate {
         self.apply_locked(policy, by).await
     }
 
-    /// The same on top of this version. `None` if another is in force by now: then nothing changes.
+    /// The same on top of this version. `None` if another is in force by now, which says something
+    /// else: then nothing changes.
     pub async fn apply_onto(
         &self,
         version: u64,
@@ -126,8 +127,9 @@ impl Tollgate {
         let _changing = self.shared.changing.lock().await;
         self.reload_if_shared().await?;
         match self.says_the_same(policy) {
-            Some(applied) if applied.policy.version() == version => Ok(Some(applied)),
-            _ => self.put_in_force(policy, by, Base::InForce(Some(version))).await,
+            // Also of another version: whoever lost the answer to this very change tries it again.
+            Some(applied) => Ok(Some(applied)),
+            None => self.put_in_force(policy, by, Base::InForce(Some(version))).await,
         }
     }
 

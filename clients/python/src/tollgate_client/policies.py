@@ -144,14 +144,20 @@ class Policies(Section[Transport]):
         return self._call(Call("GET", f"/admin/policies/{segment(name)}", _policy))
 
     @operation
-    def put(self, name: str, document: PolicyDocument) -> Flow[PolicyChange]:
-        """Makes or replaces a policy. It is in force at the next decision."""
+    def put(
+        self, name: str, document: PolicyDocument, *, version: int | None = None
+    ) -> Flow[PolicyChange]:
+        """Makes or replaces a policy. It is in force at the next decision.
+
+        With a `version`, only while that is the one in force: `Conflict` if another is by now.
+        """
+        body = document if version is None else {**document, "version": version}
         return self._call(
             Call(
                 "PUT",
                 f"/admin/policies/{segment(name)}",
                 lambda answer: read(PolicyChange, answer),
-                body=document,
+                body=body,
             )
         )
 
