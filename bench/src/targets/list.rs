@@ -20,7 +20,8 @@ const EDGE: &str = "medians of the rounds, interleaved";
 const OFFENDERS: &str =
     "requests/s of `wrk -t2 -c64` on two servers, medians of the rounds' ratios";
 const PACKAGE: &str = "esbuild, then gzip -9";
-const GROWTH: &str = "the worst step's cost over that of log n, which has room for caches up to 2";
+const GROWTH: &str = "the worst step's cost over that of log n (random keys in process: of a bare hash table, where \
+     that is more), which has room for caches up to 2";
 
 // A row to a line, so that it can be read as the table it is.
 #[rustfmt::skip]
