@@ -37,10 +37,14 @@ pub fn store_url(input: &[u8]) {
     let _ = (shown_url(text), Settings::parse(text));
     let Some((password, rest)) = text.split_once('\n') else { return };
     let is_secret = password.chars().count() >= 8 && !password.contains(['@', '&', ' ']);
-    if !is_secret
-        || rest.contains(password)
-        || "postgres://user:@host/db?password=".contains(password)
-    {
+    // What stands around it may say the same, and is shown.
+    let around = [
+        "postgres://user:@host/db?password=".to_owned(),
+        format!("postgres://user:@{rest}"),
+        format!("postgres://user@{rest}"),
+        format!("postgres://user@host/db?{rest}&password="),
+    ];
+    if !is_secret || around.iter().any(|text| text.contains(password)) {
         return;
     }
     for url in [
