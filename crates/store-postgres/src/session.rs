@@ -1,7 +1,7 @@
 //! The two round trips of a batch: begin and lock, then write and commit. Or the one of a batch
 //! that was decided on remembered states.
 //!
-//! The four statements that all decisions are made of are prepared by each connection, which saves
+//! The statements that all decisions are made of are prepared by each connection, which saves
 //! the server from reading and planning them again each time. Not where a pooler stands in between:
 //! there the next transaction may be in another session, which knows nothing of them.
 
@@ -25,29 +25,33 @@ pub(crate) enum Call {
     WriteBatch,
     WriteKnown,
     GiveSlots,
+    WriteOne,
 }
 
 /// Their texts, in the same order.
-const CALLS: [&str; 4] = [
+const CALLS: [&str; 5] = [
     include_str!("../queries/lock_batch.sql"),
     include_str!("../queries/write_batch.sql"),
     include_str!("../queries/write_known.sql"),
     include_str!("../queries/give_new_slots.sql"),
+    include_str!("../queries/write_one.sql"),
 ];
+
+const SESSION: &str = "set enable_seqscan = off; set jit = off; set lock_timeout = 1";
 
 /// Statements with their schema written in.
 #[derive(Debug)]
 pub(crate) struct Statements {
     lock_wait: String,
     idle: String,
-    calls: [String; 4],
+    calls: [String; 5],
     prepare: bool,
 }
 
 /// A connection, and what it has prepared.
 pub(crate) struct Session {
     client: Client,
-    prepared: Option<[Statement; 4]>,
+    prepared: Option<[Statement; 5]>,
 }
 
 impl Deref for Session {
@@ -96,15 +100,19 @@ impl Statements {
         tokio::time::timeout(within, connected).await.unwrap_or_else(|_| Err(timed_out()))
     }
 
-    async fn prepare(&self, client: &Client) -> Result<[Statement; 4], tokio_postgres::Error> {
-        let [lock_batch, write_batch, write_known, give_new_slots] = &self.calls;
-        let (lock_batch, write_batch, write_known, give_new_slots) = tokio::try_join!(
+    async fn prepare(&self, client: &Client) -> Result<[Statement; 5], tokio_postgres::Error> {
+        let [lock_batch, write_batch, write_known, give_new_slots, write_one] = &self.calls;
+        // A plan is made where it is used, and made anew now and then: so this holds for the session.
+        // Whoever waits for a lock longer than `write_one` does says so in its own transaction.
+        let (_, lock_batch, write_batch, write_known, give_new_slots, write_one) = tokio::try_join!(
+            client.batch_execute(SESSION),
             client.prepare(lock_batch),
             client.prepare(write_batch),
             client.prepare(write_known),
             client.prepare(give_new_slots),
+            client.prepare(write_one),
         )?;
-        Ok([lock_batch, write_batch, write_known, give_new_slots])
+        Ok([lock_batch, write_batch, write_known, give_new_slots, write_one])
     }
 
     /// Asks for one of them; each is answered by one row.
@@ -202,6 +210,20 @@ impl Statements {
         guess: Guess,
     ) -> Result<Option<i64>, tokio_postgres::Error> {
         let (epoch, now) = (guess.reading.epoch.cast_signed(), guess.reading.now.as_micros());
+        if let (Some(prepared), [key], [state]) = (&session.prepared, &*changes.keys, known) {
+            let parameters: [&(dyn ToSql + Sync); 7] = [
+                key,
+                state,
+                &changes.states[0],
+                &changes.expiries[0],
+                &epoch,
+                &now,
+                &guess.behind_micros,
+            ];
+            let write_one = &prepared[Call::WriteOne as usize];
+            let row = session.client.query_opt(write_one, &parameters).await?;
+            return Ok(row.map(|row| row.get(0)));
+        }
         let parameters: [(&(dyn ToSql + Sync), Type); 7] = [
             (&changes.keys, Type::BYTEA_ARRAY),
             (&known, Type::BYTEA_ARRAY),

@@ -290,6 +290,33 @@ async fn a_key_that_somebody_else_holds_stalls_nobody_else() {
     assert_eq!(ground.used("p", "ada").await, 2, "nothing was counted while it was held");
 }
 
+/// A remembered state is written at once, or not: whoever waited there would hold up its lane.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_known_key_that_somebody_else_holds_is_waited_for_the_long_way() {
+    let postgres = Postgres::shared();
+    let ground = open(&postgres.url()).await;
+    ground.apply("p", ONE_LIMIT).await;
+    ground.check("p", "ada").await.unwrap();
+    ground.check("p", "ada").await.unwrap();
+    let holder = Session::open(&postgres.url()).await;
+    holder.run(&format!("begin; select from {}.counter for update", ground.schema())).await;
+    let gate = ground.gate.clone();
+    let held = tokio::spawn(async move { gate.check("p", &[("user", "ada")], 1).await });
+    let waiting = format!(
+        "select count(*) from pg_stat_activity where wait_event_type = 'Lock' \
+         and query like '%{}%lock_batch%'",
+        ground.schema()
+    );
+    let started = Stopwatch::now();
+    while postgres.psql(&waiting) == "0" {
+        assert!(started.elapsed() < Duration::from_secs(4), "it waits elsewhere");
+        assert!(!held.is_finished(), "it was answered while the key was held");
+    }
+    holder.run("rollback").await;
+    assert!(held.await.unwrap().unwrap().allowed());
+    assert_eq!(ground.used("p", "ada").await, 3);
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_table_that_somebody_else_locks_is_answered_for() {
     let postgres = Postgres::shared();

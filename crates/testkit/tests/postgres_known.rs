@@ -19,6 +19,12 @@ fn policy(max: u64) -> Policy {
     Policy::from_toml("p", &limits).unwrap()
 }
 
+/// What the statement for one key is for.
+fn one_limit() -> Policy {
+    let limits = r#"limits = [{ name = "user", max = 1000, per = "1h", by = ["user"] }]"#;
+    Policy::from_toml("p", limits).unwrap()
+}
+
 struct Ground {
     schema: String,
     url: String,
@@ -26,11 +32,15 @@ struct Ground {
 }
 
 async fn open(server: &str, max: u64) -> Ground {
-    let schema = random::name("s").replace('-', "_");
     // Not prepared: a proxy finds statements by their text.
-    let url = format!("{server}?schema={schema}&deadline=10s&lanes=1&shield=off&prepare=off");
+    open_with(server, &policy(max), "prepare=off").await
+}
+
+async fn open_with(server: &str, policy: &Policy, parameters: &str) -> Ground {
+    let schema = random::name("s").replace('-', "_");
+    let url = format!("{server}?schema={schema}&deadline=10s&lanes=1&shield=off&{parameters}");
     let gate = Tollgate::open(&url).await.unwrap();
-    gate.apply(&policy(max), "test").await.unwrap();
+    gate.apply(policy, "test").await.unwrap();
     Ground { schema, url, gate }
 }
 
@@ -127,12 +137,61 @@ async fn nothing_is_written_unless_everything_is_as_it_was_thought_to_be() {
     assert_eq!(postgres.psql(&states), r"\xc1 \xc2");
 }
 
+/// The same of the statement for one key that sessions of ours prepare.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn one_key_is_not_written_unless_everything_is_as_it_was_thought_to_be() {
+    let postgres = Postgres::shared();
+    let ground = open(&postgres.url(), 1000).await;
+    let schema = &ground.schema;
+    postgres.psql(&format!(r"insert into {schema}.counter values ('\x01', '\xaa', 9)"));
+    let epoch = postgres.psql(&format!("select epoch from {schema}.gate"));
+    let epoch: i64 = epoch.parse().unwrap();
+    let write_one = include_str!("../../store-postgres/queries/write_one.sql");
+    let write_one = write_one.replace("tollgate.", &format!("{schema}."));
+    let call = |key: &str, known: &str, epoch: i64, now: &str, behind: &str| {
+        postgres.psql(&format!(
+            "prepare w (bytea, bytea, bytea, bigint, bigint, bigint, bigint) as {write_one};
+             execute w('{key}', '{known}', '\\xc1', 10, {epoch}, {now}, {behind})"
+        ))
+    };
+    // The statement's own beginning is its clock, and this is read a little later.
+    let now = format!("{schema}.clock_micros() - 100000");
+    let differs = |key, known, epoch, now: &str| {
+        let said = call(key, known, epoch, now, "250000");
+        assert!(!said.contains(char::is_numeric), "{key} {known} {epoch} {now}: {said}");
+    };
+    differs(r"\x01", r"\xab", epoch, &now);
+    differs(r"\x03", "", epoch, &now);
+    differs(r"\x01", r"\xaa", epoch - 1, &now);
+    differs(r"\x01", r"\xaa", epoch, &format!("{now} + 1000000"));
+    differs(r"\x01", r"\xaa", epoch, &format!("{now} - 1000000"));
+    postgres.psql(&format!("update {schema}.gate set swept_at = {now} + 60000000"));
+    differs(r"\x01", r"\xaa", epoch, &now);
+    postgres.psql(&format!("update {schema}.gate set swept_at = 0"));
+    let row = format!("select state::text, expires_at from {schema}.counter");
+    assert_eq!(postgres.psql(&row), r"\xaa|9", "nothing was written");
+    let said = call(r"\x01", r"\xaa", epoch, &now, "250000");
+    assert!(said.contains(char::is_numeric), "{said}");
+    assert_eq!(postgres.psql(&row), r"\xc1|10");
+    // Tests that say what time it is are behind by any time.
+    assert!(call(r"\x01", r"\xc1", epoch, "7", "null").contains(char::is_numeric));
+}
+
 /// Plans are kept by a session. One made while the table was tiny must not read all of it once it
 /// is not.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_table_that_grows_is_never_read_whole() {
+    never_reads_all(open(&Postgres::shared().url(), 1_000_000).await).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_table_that_grows_is_never_read_whole_by_what_is_prepared() {
+    let ground = open_with(&Postgres::shared().url(), &one_limit(), "prepare=on").await;
+    never_reads_all(ground).await;
+}
+
+async fn never_reads_all(ground: Ground) {
     let postgres = Postgres::shared();
-    let ground = open(&postgres.url(), 1_000_000).await;
     let schema = &ground.schema;
     let spend = async |name: &str| {
         for number in 0..20 {

@@ -48,15 +48,21 @@ async fn statements_are_prepared_only_where_nobody_stands_in_between() {
         let logged = postgres.log().len();
         let schema = random::name("s").replace('-', "_");
         let gate = Tollgate::open(&format!("{server}?schema={schema}&{options}")).await.unwrap();
-        let limits = r#"limits = [{ name = "all", max = 1000, per = "1h" }]"#;
-        let policy = tollgate::Policy::from_toml("p", limits).unwrap();
-        gate.apply(&policy, "test").await.unwrap();
-        for _ in 0..3 {
-            assert!(gate.check("p", &[], 1).await.unwrap().allowed());
+        let limit = |name: &str| format!(r#"{{ name = "{name}", max = 1000, per = "1h" }}"#);
+        let (one, two) = (limit("one"), format!("{}, {}", limit("one"), limit("two")));
+        for (name, limits) in [("one", one), ("two", two)] {
+            let policy = format!("limits = [{limits}]");
+            let policy = tollgate::Policy::from_toml(name, &policy).unwrap();
+            gate.apply(&policy, "test").await.unwrap();
+            for _ in 0..3 {
+                assert!(gate.check(name, &[], 1).await.unwrap().allowed());
+            }
         }
         let log = postgres.log();
         let calls: Vec<&str> =
             log[logged..].lines().filter(|line| line.contains(" execute ")).collect();
+        let of_one_key = calls.iter().any(|line| line.contains("What write_known does"));
+        assert_eq!(of_one_key, is_prepared, "{options}");
         for what in ["Locks and reads everything", "Writes what was decided on remembered"] {
             let mut calls = calls.iter().filter(|line| line.contains(what)).peekable();
             assert!(calls.peek().is_some(), "{options}: {what:?} was not said");
