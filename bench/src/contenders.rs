@@ -10,7 +10,7 @@ use anyhow::Result;
 use governor::{DefaultDirectRateLimiter, DefaultKeyedRateLimiter, Quota};
 use limitador::RateLimiter;
 use limitador::limit::{Context, Limit, Namespace};
-use tollgate::{Decision, Limiter, Policy, Tollgate};
+use tollgate::{Decision, Error, Limiter, Policy, Tollgate};
 
 /// More than any slice spends, so that all is allowed.
 const PLENTY: u32 = 1_000_000_000;
@@ -141,24 +141,35 @@ pub(crate) fn limiter(policy: &str) -> Result<Limiter> {
 
 fn ours_by_user(name: &'static str, policy: &str, allows: bool) -> Result<Contender> {
     let limiter = limiter(policy)?;
-    let run: Run = Box::new(move |turn| {
-        turn.run(|subject| {
-            let attributes = [("user", subject.user.as_str())];
-            black_box(&limiter.check_blocking(&attributes, 1)).as_ref().is_ok_and(Decision::allowed)
-        })
-    });
-    Ok(Contender { name, allows, keyed: true, run })
+    Ok(Contender {
+        name,
+        allows,
+        keyed: true,
+        run: ours(limiter, |limiter, subject, decision| {
+            limiter.check_into(&[("user", &subject.user)], 1, decision)
+        }),
+    })
 }
 
 fn ours_three() -> Result<Contender> {
     let limiter = limiter(THREE)?;
-    let run: Run = Box::new(move |turn| {
-        turn.run(|subject| {
-            let attributes = [("ip", subject.ip.as_str()), ("email", subject.email.as_str())];
-            black_box(&limiter.check_blocking(&attributes, 1)).as_ref().is_ok_and(Decision::allowed)
-        })
+    let run = ours(limiter, |limiter, subject, decision| {
+        limiter.check_into(&[("ip", &subject.ip), ("email", &subject.email)], 1, decision)
     });
     Ok(Contender { name: OURS_THREE, allows: true, keyed: true, run })
+}
+
+fn ours(
+    limiter: Limiter,
+    check: impl Fn(&Limiter, &Subject, &mut Decision) -> Result<(), Error> + Send + Sync + 'static,
+) -> Run {
+    Box::new(move |turn| {
+        let mut decision = Decision::blank();
+        turn.run(|subject| match check(&limiter, subject, &mut decision) {
+            Ok(()) => black_box(&decision).allowed(),
+            Err(_) => false,
+        })
+    })
 }
 
 fn governor(name: &'static str, quota: Quota, allows: bool) -> Contender {

@@ -51,7 +51,7 @@ pub(crate) fn run(pace: Pace) -> Result<()> {
         "Nanoseconds per check and thread: medians of {} interleaved rounds of {} ms each, \
          fastest and slowest round in brackets; ratios are medians of the rounds' ratios. \
          Each round is in another order, and each contender goes once through the keys before \
-         its time is taken.",
+         its time is taken. Ours writes over the decision it gave before (`Limiter::check_into`).",
         pace.rounds,
         pace.slice.as_millis()
     ));

@@ -157,13 +157,14 @@ pub struct Bucket {
     pub refunded: FineSpan,
 }
 
-/// A bucket without refunds in 20 bytes, so that a key's state takes 24.
+/// A bucket without refunds in 20 bytes, so that a key's state takes 24. The short one is the first, so
+/// that the others stand where words do: none crosses a cache line.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-#[repr(Rust, packed(4))]
+#[repr(C, packed(4))]
 pub struct PackedBucket {
+    tat_fraction: u32,
     tat_micros: i64,
     latest: Instant,
-    tat_fraction: u32,
 }
 
 impl PackedBucket {
@@ -178,6 +179,11 @@ impl PackedBucket {
     pub(crate) fn unpack(self) -> Bucket {
         let tat = FineInstant { micros: self.tat_micros, fraction: self.tat_fraction };
         Bucket { tat, latest: self.latest, refunded: 0 }
+    }
+
+    #[inline]
+    pub(crate) fn latest(self) -> Instant {
+        self.latest
     }
 
     /// [`verdict`] and [`spend`] in one, with machine words: what nearly every check is. `None`

@@ -140,35 +140,44 @@ pub fn decide_one(
     now: Instant,
 ) {
     let now = now.decidable();
+    if intent == Intent::Spend
+        && let State::Bucket(bucket) = state
+    {
+        let now = now.max(bucket.latest());
+        if let Some(standing) = bucket.try_spend(claim.quota, now, cost) {
+            let report = LimitReport { standing, verdict: Verdict::Fits, shadow: claim.shadow };
+            return write_one(decision, Outcome::Allowed, cost, now, report);
+        }
+    }
     let now = now.max(state.latest(claim.rule, now));
-    let (verdict, standing) = verdict_and_standing(claim, state, intent, cost, now);
-    decision.outcome =
-        if claim.shadow { Outcome::Allowed } else { worse(Outcome::Allowed, verdict) };
-    decision.cost = cost;
-    decision.decided_at = now;
-    decision.limits.clear();
-    decision.limits.push(LimitReport { standing, verdict, shadow: claim.shadow });
+    let verdict = verdict(claim, Some(state), now, cost);
+    let outcome = if claim.shadow { Outcome::Allowed } else { worse(Outcome::Allowed, verdict) };
+    let spends = intent == Intent::Spend && outcome == Outcome::Allowed;
+    let standing =
+        if spends { charge(claim, state, now, cost) } else { standing(claim, Some(state), now) };
+    let report = LimitReport { standing, verdict, shadow: claim.shadow };
+    write_one(decision, outcome, cost, now, report);
 }
 
 #[inline]
-fn verdict_and_standing(
-    claim: &Claim<'_>,
-    state: &mut State,
-    intent: Intent,
+fn write_one(
+    decision: &mut Decision,
+    outcome: Outcome,
     cost: Cost,
     now: Instant,
-) -> (Verdict, Standing) {
-    if intent == Intent::Spend
-        && let State::Bucket(bucket) = state
-        && let Some(standing) = bucket.try_spend(claim.quota, now, cost)
-    {
-        return (Verdict::Fits, standing);
+    report: LimitReport,
+) {
+    decision.outcome = outcome;
+    decision.cost = cost;
+    decision.decided_at = now;
+    // Over the one before, if there was one.
+    match &mut *decision.limits {
+        [before] => *before = report,
+        _ => {
+            decision.limits.clear();
+            decision.limits.push(report);
+        }
     }
-    let verdict = verdict(claim, Some(state), now, cost);
-    let spends = intent == Intent::Spend && (claim.shadow || verdict == Verdict::Fits);
-    let standing =
-        if spends { charge(claim, state, now, cost) } else { standing(claim, Some(state), now) };
-    (verdict, standing)
 }
 
 /// Writes what each limit says to `cost` at `now`, and returns the latest instant their states saw.

@@ -82,7 +82,7 @@ impl State {
                 window.start_before(fixed.ends_at)
             }
             (Self::Sliding(sliding), _) => sliding.latest,
-            (Self::Bucket(bucket), _) => bucket.unpack().latest,
+            (Self::Bucket(bucket), _) => bucket.latest(),
             (Self::RefundedBucket(bucket), _) => bucket.latest,
             (Self::UnitBucket(bucket), _) => bucket.latest,
             _ => Instant::MIN,

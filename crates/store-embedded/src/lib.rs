@@ -119,15 +119,10 @@ impl Embedded {
     #[inline]
     pub fn check_blocking(&self, ask: &Ask<'_>, decision: &mut Decision) -> Result<(), StoreError> {
         let inner = &*self.inner;
-        let mut committed = None;
-        let append = |states: &[KeyedState<'_>]| {
-            (_, committed) = inner.journal.append(states, ask.durability);
-        };
-        inner.decide(ask, decision, inner.journal.keeps_counts().then_some(append))?;
-        if let Some(committed) = committed {
-            wait(committed).map_err(|_| stopped())??;
+        if inner.journal.keeps_counts() {
+            return inner.check_and_wait(ask, decision);
         }
-        Ok(())
+        inner.decide(ask, decision, None::<fn(&[KeyedState<'_>])>)
     }
 
     /// The clock decisions are made by.
@@ -217,14 +212,12 @@ impl Inner {
         self.journal.healthy()?;
         // Before the locks, to hold them shorter: the states know if it is late by then.
         let now = self.clock.now();
-        let Ask { intent, cost, claims, .. } = *ask;
-        let spends = |decision: &Decision| decision.allowed() && intent == Intent::Spend;
-        if let [keyed] = claims {
+        if let [keyed] = ask.claims {
             let known = self.shards.with_one_known(keyed.key, |state| {
                 let now = now.max(self.swept_at());
-                decide_one(decision, &keyed.claim, state, intent, cost, now);
+                decide_one(decision, &keyed.claim, state, ask.intent, ask.cost, now);
                 if let Some(spent) = &mut spent
-                    && spends(decision)
+                    && spends(ask, decision)
                 {
                     spent(&[(keyed.key, state)]);
                 }
@@ -233,28 +226,54 @@ impl Inner {
                 return Ok(());
             }
         }
+        self.decide_many(ask, decision, now, spent);
+        Ok(())
+    }
+
+    /// The same for any number of keys, known or not.
+    #[inline(never)]
+    fn decide_many(
+        &self,
+        ask: &Ask<'_>,
+        decision: &mut Decision,
+        now: Instant,
+        mut spent: Option<impl FnMut(&[KeyedState<'_>])>,
+    ) {
+        let Ask { intent, cost, claims, .. } = *ask;
         let known = self.shards.with_known(claims, |known| {
             let now = now.max(self.swept_at());
             decide_into(decision, claims, known, intent, cost, now);
             if let Some(spent) = &mut spent
-                && spends(decision)
+                && spends(ask, decision)
             {
                 spent(&known.with_keys(claims));
             }
         });
         if known.is_some() {
-            return Ok(());
+            return;
         }
         self.shards.with_locked(claims.iter().map(|keyed| keyed.key), |locked| {
             let now = now.max(self.swept_at());
             decide_into(decision, claims, locked, intent, cost, now);
             if let Some(mut spent) = spent
-                && spends(decision)
+                && spends(ask, decision)
             {
                 spent(&locked.states());
             }
         });
-        Ok(())
+    }
+
+    #[inline(never)]
+    fn check_and_wait(&self, ask: &Ask<'_>, decision: &mut Decision) -> Result<(), StoreError> {
+        let mut committed = None;
+        let append = |states: &[KeyedState<'_>]| {
+            (_, committed) = self.journal.append(states, ask.durability);
+        };
+        self.decide(ask, decision, Some(append))?;
+        match committed {
+            Some(committed) => wait(committed).map_err(|_| stopped())?,
+            None => Ok(()),
+        }
     }
 
     fn check(&self, ask: &Ask<'_>) -> Result<(Decided, Option<Committed>), StoreError> {
@@ -273,6 +292,10 @@ impl Inner {
         self.decide(ask, &mut decision, Some(append))?;
         Ok((Decided { decision, spent }, committed))
     }
+}
+
+fn spends(ask: &Ask<'_>, decision: &Decision) -> bool {
+    decision.allowed() && ask.intent == Intent::Spend
 }
 
 /// Waits without a runtime, and inside one too (where tokio's own blocking wait panics).

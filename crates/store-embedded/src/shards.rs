@@ -3,7 +3,7 @@
 //! A request locks the shards of all its keys, in ascending order, and holds them while it decides.
 
 use std::hash::BuildHasher;
-use std::iter::repeat_n;
+use std::iter::{once, repeat_n};
 
 use allocator_api2::alloc::System;
 use foldhash::fast::RandomState;
@@ -44,6 +44,9 @@ type Table = HashTable<Entry, System>;
 /// others run before each look: the holder may be one of them. Growing, so that under a crowd one
 /// thread decides a few times in a row before the next comes: what it changes then stays in its cache.
 const PATIENT_WAITS: [u32; 3] = [64, 128, 256];
+/// Before those, for who needs this lock alone: two that hardly ever meet would otherwise wait for
+/// twenty times as long as the other holds it.
+const BRIEF_WAIT: u32 = 4;
 /// So many pauses, so many times, for who already holds other locks of its request: what it changes
 /// is at hand, and with the next request it will be something else.
 const EAGER_WAITS: (u32, usize) = (2, 200);
@@ -52,6 +55,13 @@ impl Shard {
     #[inline]
     fn lock(&self) -> SpinMutexGuard<'_, Table> {
         self.0.try_lock().unwrap_or_else(|| self.lock_slowly(PATIENT_WAITS))
+    }
+
+    /// The only one of its request.
+    #[inline]
+    fn lock_alone(&self) -> SpinMutexGuard<'_, Table> {
+        let waits = once(BRIEF_WAIT).chain(PATIENT_WAITS);
+        self.0.try_lock().unwrap_or_else(|| self.lock_slowly(waits))
     }
 
     #[inline]
@@ -104,6 +114,11 @@ impl KeptKey {
     fn get(&self) -> Key<'_> {
         Key::parse(self.as_slice()).expect("it was made from one")
     }
+
+    #[inline]
+    fn is(&self, key: Key<'_>) -> bool {
+        Key::parse(self.as_slice()) == Some(key)
+    }
 }
 
 impl From<Key<'_>> for KeptKey {
@@ -152,8 +167,8 @@ impl Shards {
         then: impl FnOnce(&mut State) -> R,
     ) -> Option<R> {
         let hash = self.hash(key);
-        let mut table = self.shards[Self::shard_of(key, hash)].lock();
-        let entry = table.find_mut(hash, |entry| entry.key.get() == key)?;
+        let mut table = self.shards[Self::shard_of(key, hash)].lock_alone();
+        let entry = table.find_mut(hash, |entry| entry.key.is(key))?;
         Some(then(&mut entry.state))
     }
 
@@ -238,7 +253,7 @@ impl Shards {
             for (spot, guard) in spots.iter().zip(guards) {
                 let key = claims[spot.position].key;
                 let table: &mut Table = guard.as_mut()?;
-                let entry = table.find_mut(spot.hash, |entry| entry.key.get() == key)?;
+                let entry = table.find_mut(spot.hash, |entry| entry.key.is(key))?;
                 // Fetches what stands behind it, too.
                 std::hint::black_box(entry.state.expires_at());
                 states[spot.position] = Some(&mut entry.state);
@@ -324,7 +339,7 @@ struct Seat<'a> {
 
 impl Seat<'_> {
     fn find(&mut self, table: &Table) {
-        let is_it = |entry: &Entry| entry.key.get() == self.key;
+        let is_it = |entry: &Entry| entry.key.is(self.key);
         self.found = table.find_bucket_index(self.hash, is_it);
     }
 }

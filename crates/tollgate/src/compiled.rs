@@ -307,8 +307,8 @@ impl CompiledLimit {
         attributes: Attributes<'a>,
     ) -> Option<KeyedClaim<'a>> {
         let values = match self.counts_by {
-            CountsBy::Nothing => "",
             CountsBy::OneAsGiven => subject::find(attributes, &limit.by[0])?,
+            CountsBy::Nothing => "",
             CountsBy::OneNormalised(form) => {
                 subject::find(attributes, &limit.by[0]).filter(|value| form.is_normal(value))?
             }

@@ -11,7 +11,7 @@ use tollgate_store_embedded::SystemClock;
 use crate::answer::Answer;
 use crate::compiled::Compiled;
 use crate::error::Error;
-use crate::limiter::Limiter;
+use crate::limiter::{Asked, Limiter};
 use crate::local::Local;
 use crate::offenders::Watcher;
 use crate::policy::Policy;
@@ -155,8 +155,10 @@ impl Tollgate {
             let live = self.shared.live.load();
             let compiled = live.policy(policy)?;
             let mut decision = Decision::blank();
-            if let Some(asked) = self.shared.ask_blocking(compiled, subject, cost, &mut decision) {
-                return asked.map(|()| decision);
+            match self.shared.ask_blocking(compiled, subject, cost, &mut decision) {
+                Asked::Answered => return Ok(decision),
+                Asked::Failed(error) => return Err(*error),
+                Asked::NeedsRuntime => (),
             }
         }
         let checked = self.check(policy, subject, cost);

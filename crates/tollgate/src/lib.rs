@@ -13,7 +13,7 @@
 //!
 //! A policy can also be a value that is stored nowhere ([`Tollgate::limiter`]). On the stores of one
 //! process its [`Limiter::check_blocking`] needs no runtime and, on a known key and up to four
-//! limits, no allocation.
+//! limits, no allocation; [`Limiter::check_into`] does the same for a decision that is used again.
 
 mod answer;
 mod catalogue;

@@ -7,7 +7,7 @@ use tollgate_core::{Cost, Decision, Intent, Outcome, State, States, decide};
 
 use crate::answer::{Answer, Degraded};
 use crate::compiled::{Claims, Compiled, Keys};
-use crate::error::Error;
+use crate::error::{BadSubject, Error};
 use crate::gate::Shared;
 use crate::policy::OnStoreError;
 use crate::subject::Attributes;
@@ -62,18 +62,54 @@ impl Limiter {
     /// PostgreSQL it waits for the answer, and only on a thread that no runtime runs on. If
     /// the store cannot answer, the policy's `on_store_error` says what then, as for [`Self::check`].
     pub fn check_blocking(&self, subject: Attributes<'_>, cost: u32) -> Result<Decision, Error> {
-        // One place for the decision from here to the core, so that it is never copied.
-        let mut answer = Ok(Decision::blank());
-        let Ok(decision) = &mut answer else { unreachable!("it was just made") };
+        let mut decision = Decision::blank();
+        self.check_into(subject, cost, &mut decision)?;
+        Ok(decision)
+    }
+
+    /// The same, written over a decision that the caller has: for whoever asks millions of times a
+    /// second, since handing out a new one takes a good part of a check. After an error it says nothing.
+    pub fn check_into(
+        &self,
+        subject: Attributes<'_>,
+        cost: u32,
+        decision: &mut Decision,
+    ) -> Result<(), Error> {
         match self.shared.ask_blocking(&self.policy, subject, cost, decision) {
-            Some(Ok(())) => (),
-            Some(Err(error)) => answer = Err(error),
-            None => {
-                let checked = self.check(subject, cost);
-                answer = self.shared.store.block_on(checked).map(|answer| answer.decision);
+            Asked::Answered => Ok(()),
+            Asked::Failed(error) => {
+                *decision = Decision::blank();
+                Err(*error)
             }
+            Asked::NeedsRuntime => self.check_by_runtime(subject, cost, decision),
         }
-        answer
+    }
+
+    #[cold]
+    fn check_by_runtime(
+        &self,
+        subject: Attributes<'_>,
+        cost: u32,
+        decision: &mut Decision,
+    ) -> Result<(), Error> {
+        *decision = Decision::blank();
+        *decision = self.shared.store.block_on(self.check(subject, cost))?.decision;
+        Ok(())
+    }
+}
+
+/// What came of asking without a runtime. In a word, so that handing it on costs nothing.
+pub(crate) enum Asked {
+    Answered,
+    Failed(Box<Error>),
+    /// This store cannot be asked that way.
+    NeedsRuntime,
+}
+
+impl Asked {
+    #[cold]
+    fn failed(error: Error) -> Self {
+        Self::Failed(Box::new(error))
     }
 }
 
@@ -131,43 +167,61 @@ impl Shared {
         Ok(answer)
     }
 
-    /// `None`: this store cannot be asked without its runtime.
     pub(crate) fn ask_blocking(
         &self,
         policy: &Arc<Compiled>,
         subject: Attributes<'_>,
         cost: u32,
         decision: &mut Decision,
-    ) -> Option<Result<(), Error>> {
-        let Some(cost) = Cost::new(cost) else { return Some(Err(Error::ZeroCost)) };
-        let check = |claims: &[KeyedClaim<'_>], decision: &mut Decision| {
-            self.store.check_blocking(&policy.ask(Intent::Spend, cost, claims), decision)
+    ) -> Asked {
+        let Some(cost) = Cost::new(cost) else { return Asked::failed(Error::ZeroCost) };
+        // Most policies have one limit, and for those a check is short: nothing else stands in its way.
+        let asked = match policy.plain_claim(subject) {
+            Some(claim) => self.ask_store(policy, cost, &[claim], decision),
+            None => match self.ask_by_claims(policy, subject, cost, decision) {
+                Ok(asked) => asked,
+                Err(bad) => return Asked::failed(bad.into()),
+            },
         };
+        match asked {
+            None => return Asked::NeedsRuntime,
+            Some(Err(error)) => {
+                return self.decide_without_store(policy, subject, cost, error, decision);
+            }
+            Some(Ok(())) if decision.allowed() => self.local.store_answered(),
+            Some(Ok(())) => self.record_refusal(policy, subject, decision),
+        }
+        Asked::Answered
+    }
+
+    #[inline(never)]
+    fn ask_by_claims(
+        &self,
+        policy: &Compiled,
+        subject: Attributes<'_>,
+        cost: Cost,
+        decision: &mut Decision,
+    ) -> Result<Option<Result<(), StoreError>>, BadSubject> {
         let mut claims = Claims::new();
-        let asked = if let Some(claim) = policy.plain_claim(subject) {
-            check(&[claim], decision)?
-        } else if policy.write_plain_claims(subject, &mut claims) {
-            check(&claims, decision)?
-        } else {
-            let mut keys = Keys::new();
-            if let Err(bad) = policy.write_keys(subject, &self.privacy, &mut keys) {
-                return Some(Err(bad.into()));
-            }
-            let mut claims = Claims::new();
-            policy.write_claims(subject, &keys, &mut claims);
-            check(&claims, decision)?
-        };
-        Some(match asked {
-            Ok(()) => {
-                if decision.allowed() {
-                    self.local.store_answered();
-                } else {
-                    self.record_refusal(policy, subject, decision);
-                }
-                Ok(())
-            }
-            Err(error) => self.decide_without_store(policy, subject, cost, error, decision),
-        })
+        if policy.write_plain_claims(subject, &mut claims) {
+            return Ok(self.ask_store(policy, cost, &claims, decision));
+        }
+        let mut keys = Keys::new();
+        policy.write_keys(subject, &self.privacy, &mut keys)?;
+        let mut claims = Claims::new();
+        policy.write_claims(subject, &keys, &mut claims);
+        Ok(self.ask_store(policy, cost, &claims, decision))
+    }
+
+    #[inline]
+    fn ask_store(
+        &self,
+        policy: &Compiled,
+        cost: Cost,
+        claims: &[KeyedClaim<'_>],
+        decision: &mut Decision,
+    ) -> Option<Result<(), StoreError>> {
+        self.store.check_blocking(&policy.ask(Intent::Spend, cost, claims), decision)
     }
 
     #[cold]
@@ -178,11 +232,13 @@ impl Shared {
         cost: Cost,
         error: StoreError,
         decision: &mut Decision,
-    ) -> Result<(), Error> {
+    ) -> Asked {
         let (cost, error) = (cost.get(), error.into());
-        let answer = self.answer_without_store(policy, subject, cost, Intent::Spend, error)?;
-        *decision = answer.decision;
-        Ok(())
+        match self.answer_without_store(policy, subject, cost, Intent::Spend, error) {
+            Ok(answer) => *decision = answer.decision,
+            Err(error) => return Asked::failed(error),
+        }
+        Asked::Answered
     }
 
     #[cold]

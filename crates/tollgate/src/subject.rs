@@ -49,6 +49,14 @@ impl<'a> Subject<'a> {
 
 #[inline]
 pub(crate) fn find<'a>(attributes: Attributes<'a>, name: &str) -> Option<&'a str> {
+    // Of one, which is what most give, without a loop.
+    match attributes {
+        [(given, value)] => is_same(given.as_bytes(), name.as_bytes()).then_some(*value),
+        _ => find_among(attributes, name),
+    }
+}
+
+fn find_among<'a>(attributes: Attributes<'a>, name: &str) -> Option<&'a str> {
     attributes
         .iter()
         .find(|(given, _)| is_same(given.as_bytes(), name.as_bytes()))
@@ -58,15 +66,26 @@ pub(crate) fn find<'a>(attributes: Attributes<'a>, name: &str) -> Option<&'a str
 /// Bounds on what a caller may send, so that every key is bounded too.
 #[inline]
 pub(crate) fn check(attributes: Attributes<'_>) -> Result<(), BadSubject> {
-    let fits = |length: usize, most: usize| (1..=most).contains(&length);
-    let in_bounds = attributes.iter().enumerate().all(|(position, (name, value))| {
-        fits(name.len(), MAX_ATTRIBUTE_NAME_BYTES)
-            && fits(value.len(), MAX_ATTRIBUTE_VALUE_BYTES)
-            && !attributes[..position]
-                .iter()
-                .any(|(earlier, _)| is_same(earlier.as_bytes(), name.as_bytes()))
-    });
-    if in_bounds && attributes.len() <= MAX_ATTRIBUTES { Ok(()) } else { Err(fault(attributes)) }
+    let in_bounds = match attributes {
+        [attribute] => is_in_bounds(attribute),
+        _ => are_in_bounds(attributes),
+    };
+    if in_bounds { Ok(()) } else { Err(fault(attributes)) }
+}
+
+#[inline]
+fn is_in_bounds((name, value): &(&str, &str)) -> bool {
+    (1..=MAX_ATTRIBUTE_NAME_BYTES).contains(&name.len())
+        && (1..=MAX_ATTRIBUTE_VALUE_BYTES).contains(&value.len())
+}
+
+fn are_in_bounds(attributes: Attributes<'_>) -> bool {
+    attributes.len() <= MAX_ATTRIBUTES
+        && attributes.iter().enumerate().all(|(position, attribute)| {
+            let is_same_name =
+                |earlier: &(&str, &str)| is_same(earlier.0.as_bytes(), attribute.0.as_bytes());
+            is_in_bounds(attribute) && !attributes[..position].iter().any(is_same_name)
+        })
 }
 
 /// What is wrong with attributes that are out of bounds.

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 
-use tollgate::{Clock, Instant, Policy, Span, Tollgate};
+use tollgate::{Clock, Decision, Instant, Policy, Span, Tollgate};
 
 #[derive(Debug)]
 struct Ticking(AtomicI64);
@@ -84,6 +84,44 @@ async fn a_blocking_check_without_a_store_is_as_the_policy_says_and_watched() {
     let refused: Vec<_> =
         list.offenders.iter().map(|one| (one.policy.as_str(), one.refused)).collect();
     assert_eq!(refused, [("local", 1)], "what this instance refuses by itself counts too");
+}
+
+/// One decision for all of them, so that whatever is left of the one before would be seen.
+#[tokio::test]
+async fn a_check_into_a_decision_leaves_nothing_of_the_one_before() {
+    let (into, new) = (Tollgate::open("memory:").await, Tollgate::open("memory:").await);
+    let (into, new) = (into.expect("memory opens"), new.expect("memory opens"));
+    let one =
+        r#"limits = [{ name = "user", max = 3, per = "1h", algorithm = "bucket", by = ["user"] }]"#;
+    let two = r#"limits = [{ name = "all", max = 3, per = "month" }, { name = "user", max = 2, per = "month", by = ["user"] }]"#;
+    let shadow =
+        r#"limits = [{ name = "user", max = 1, per = "month", by = ["user"], shadow = true }]"#;
+    let mut decision = Decision::blank();
+    for (policy, user, cost) in
+        [one, two, shadow, one, two, shadow, two, one].into_iter().flat_map(|policy| {
+            [("ada", 1), ("ada", 2), ("", 1), ("bob", 9)].map(|(user, cost)| (policy, user, cost))
+        })
+    {
+        let policy = || Policy::from_toml("p", policy).expect("valid");
+        let written = into.limiter(policy()).check_into(&[("user", user)], cost, &mut decision);
+        match new.limiter(policy()).check_blocking(&[("user", user)], cost) {
+            Ok(made) => {
+                assert!(written.is_ok());
+                let seen = |decision: &Decision| {
+                    let limits = decision.limits.iter();
+                    let limits = limits.map(|one| {
+                        (one.standing.max, one.standing.used, one.refuses(), one.shadow)
+                    });
+                    (decision.allowed(), decision.cost, limits.collect::<Vec<_>>())
+                };
+                assert_eq!(seen(&decision), seen(&made), "{user} {cost}");
+            }
+            Err(_) => {
+                assert!(written.is_err() && user.is_empty());
+                assert!(!decision.allowed() && decision.limits.is_empty());
+            }
+        }
+    }
 }
 
 #[tokio::test]
