@@ -34,7 +34,10 @@ pub(super) const MISSED: &[(&str, &str)] = &[
          itself, where the insert writes one row",
     ),
     ("slots.last.sqlite", "index pages outgrow SQLite's cache"),
-    ("postgres.lone", "two threads more to wake, and a function of several statements"),
+    (
+        "postgres.lone",
+        "two threads more to wake than pgbench has: the database takes nearly as long for both",
+    ),
     (
         "postgres.steady.refusals",
         "they never leave the process: more callers only take turns on the cores",
