@@ -119,13 +119,22 @@ fn charge_all<'a>(
     cost: Cost,
     now: Instant,
 ) {
-    begin(decision, cost, now);
-    for (position, claim) in claims.iter().enumerate() {
-        let claim = claim.as_ref();
+    let mut report = |(position, claim): (usize, &_)| {
+        let claim: &Claim<'_> = AsRef::as_ref(claim);
         let state = states.get_or_insert_with(position, || State::fresh(claim.rule, now));
         let standing = charge(claim, state, now, cost);
-        let shadow = claim.shadow;
-        decision.limits.push(LimitReport { standing, verdict: Verdict::Fits, shadow });
+        LimitReport { standing, verdict: Verdict::Fits, shadow: claim.shadow }
+    };
+    let claims = claims.iter().enumerate();
+    // Over those of the decision before, if it had as many.
+    if decision.limits.len() == claims.len() {
+        (decision.outcome, decision.cost, decision.decided_at) = (Outcome::Allowed, cost, now);
+        for (before, claim) in decision.limits.iter_mut().zip(claims) {
+            *before = report(claim);
+        }
+    } else {
+        begin(decision, cost, now);
+        decision.limits.extend(claims.map(report));
     }
 }
 

@@ -53,6 +53,18 @@ impl State {
         }
     }
 
+    /// Has what stands behind this state brought from memory, for who will need it in a moment.
+    #[inline]
+    pub fn fetch(&self) {
+        let latest = match self {
+            Self::Fixed(_) | Self::Bucket(_) => return,
+            Self::Sliding(sliding) => sliding.latest,
+            Self::RefundedBucket(bucket) => bucket.latest,
+            Self::UnitBucket(bucket) => bucket.latest,
+        };
+        std::hint::black_box(latest);
+    }
+
     /// How the latest spend of `cost` is told from others. Ask right after the decision that made
     /// it, before the state changes again.
     #[inline]

@@ -221,24 +221,25 @@ impl Shards {
         if claims.len() > spots.len() {
             return None;
         }
+        let mut unshared = 0;
         for (position, keyed) in claims.iter().enumerate() {
             let hash = self.hash(keyed.key);
             let spot = Spot { shard: Self::shard_of(keyed.key, hash), position, hash };
+            unshared += usize::from(spot.shard < UNSHARED_COUNT);
             // One of few: put where it belongs by hand.
             let mut at = position;
-            while at > 0 && spots[at - 1].shard > spot.shard {
+            while at > 0 && spots[at - 1].shard >= spot.shard {
+                if spots[at - 1].shard == spot.shard {
+                    return None;
+                }
                 spots[at] = spots[at - 1];
                 at -= 1;
             }
             spots[at] = spot;
         }
         let spots = &spots[..claims.len()];
-        if spots.windows(2).any(|pair| pair[0].shard == pair[1].shard) {
-            return None;
-        }
         let mut guards = [const { None }; INLINE_LIMITS];
         let mut states = [const { None }; INLINE_LIMITS];
-        let unshared = spots.partition_point(|spot| spot.shard < UNSHARED_COUNT);
         let (spots, shared_spots) = spots.split_at(unshared);
         let (guards, shared_guards) = guards.split_at_mut(unshared);
         // What others hardly wait for is all locked before any is read, so that it is fetched
@@ -254,8 +255,7 @@ impl Shards {
                 let key = claims[spot.position].key;
                 let table: &mut Table = guard.as_mut()?;
                 let entry = table.find_mut(spot.hash, |entry| entry.key.is(key))?;
-                // Fetches what stands behind it, too.
-                std::hint::black_box(entry.state.expires_at());
+                entry.state.fetch();
                 states[spot.position] = Some(&mut entry.state);
             }
         }
