@@ -197,15 +197,19 @@ async fn a_store_slower_than_the_deadline_is_answered_for() {
 }
 
 /// What is on the wire when a check commits: the first of a key in two round trips, the next, which
-/// remembers its state, in one. Nothing is prepared: the proxy looks for the text.
-const COMMITS: [(&[u8], u64); 2] = [(b"commit\0", 0), (b"write_known", 1)];
+/// remembers its state, in one. The proxy looks for the text, or, where that is prepared, for the key.
+const COMMITS: [(&str, &[u8], u64); 3] = [
+    ("prepare=off", b"commit\0", 0),
+    ("prepare=off", b"write_known", 1),
+    ("prepare=on", b"ada", 1),
+];
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_cut_in_mid_commit_counts_as_having_happened() {
     let postgres = Postgres::shared();
-    for (commit, used) in COMMITS {
+    for (option, commit, used) in COMMITS {
         let proxy = Proxy::start(postgres.port());
-        let ground = open_with(&proxy.through(&postgres.url()), "prepare=off").await;
+        let ground = open_with(&proxy.through(&postgres.url()), option).await;
         ground.apply("p", ONE_LIMIT).await;
         ground.check("p", if used == 0 { "bob" } else { "ada" }).await.unwrap();
         proxy.cut_at(commit, Moment::AtTheAnswer);
@@ -242,9 +246,9 @@ async fn a_retry_after_a_lost_answer_gets_the_first_one() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_cut_before_the_commit_arrives_counts_nothing() {
     let postgres = Postgres::shared();
-    for (commit, used) in COMMITS {
+    for (option, commit, used) in COMMITS {
         let proxy = Proxy::start(postgres.port());
-        let ground = open_with(&proxy.through(&postgres.url()), "prepare=off").await;
+        let ground = open_with(&proxy.through(&postgres.url()), option).await;
         ground.apply("p", ONE_LIMIT).await;
         ground.check("p", if used == 0 { "bob" } else { "ada" }).await.unwrap();
         proxy.cut_at(commit, Moment::BeforeTheServer);
