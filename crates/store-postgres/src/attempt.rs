@@ -109,7 +109,7 @@ impl Inner {
     ///
     /// Only if everything is allowed: the instant it is decided by is a little behind the
     /// database's clock, so a refusal could come to somebody who waited just long enough.
-    async fn run_known(
+    pub(crate) async fn run_known(
         &self,
         attempt: &mut Attempt<'_>,
         known: &mut Known,

@@ -153,11 +153,7 @@ impl<'a> Batch<'a> {
     /// Takes what is remembered instead. Whether the batch can be decided by it: only plain checks
     /// can, and only if every state is known.
     pub(crate) fn recalled(&mut self, known: &Known) -> bool {
-        let is_plain = |request: &Request| {
-            request.once.is_none()
-                && matches!(request.work, Work::Check { intent: Intent::Spend, .. })
-        };
-        self.requests.iter().all(is_plain)
+        self.requests.iter().all(Request::is_plain)
             && self.seats.iter_mut().all(|seat| match known.get(seat.key) {
                 Some(state) => {
                     seat.found = Found::decode(state);

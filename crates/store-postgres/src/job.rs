@@ -41,6 +41,11 @@ impl Request {
         }
     }
 
+    /// A check like most: it spends, and nobody keeps its answer.
+    pub(crate) fn is_plain(&self) -> bool {
+        self.once.is_none() && matches!(self.work, Work::Check { intent: Intent::Spend, .. })
+    }
+
     pub(crate) fn only_reads(&self) -> bool {
         matches!(self.work, Work::Check { intent: Intent::Peek, .. })
     }

@@ -9,6 +9,7 @@ use hashbrown::HashMap;
 use tollgate_core::Instant;
 
 use crate::batch::{Batch, Reading};
+use crate::job::Request;
 
 /// What one lane remembers, at most: so many keys, and keys and states of so many bytes.
 const MAX_KEYS: usize = 32_768;
@@ -45,6 +46,10 @@ impl Trust {
         trusted
     }
 
+    fn is_resting(&self) -> bool {
+        self.resting > 0
+    }
+
     pub(crate) fn was_right(&mut self) {
         self.penalty = 0;
     }
@@ -58,6 +63,11 @@ impl Trust {
 impl Known {
     pub(crate) fn get(&self, key: &[u8]) -> Option<&[u8]> {
         self.states.get(key).map(Vec::as_slice)
+    }
+
+    /// Whether it is worth a try to decide this by memory.
+    pub(crate) fn may_decide(&self, request: &Request) -> bool {
+        !self.trust.is_resting() && request.keys().iter().all(|key| self.states.contains_key(*key))
     }
 
     /// The states that a batch leaves behind in the database.

@@ -14,10 +14,10 @@ use tokio::time::Instant as Stopwatch;
 use tollgate_core::store::{StoreError, StoreErrorKind};
 
 use crate::Inner;
+use crate::alone::Turn;
 use crate::attempt::{Attempt, Failure};
 use crate::error::contended;
 use crate::job::{Back, Job, Request};
-use crate::known::Known;
 use crate::session::Session;
 
 /// A key that was held, or a database that was locked, is tried again this much later.
@@ -25,11 +25,11 @@ const REST: Duration = Duration::from_millis(100);
 /// A key that was held and never asked for again is forgotten after this.
 const FORGET_HELD: Duration = Duration::from_secs(10);
 /// Between attempts to connect.
-const RECONNECT_PAUSE: Duration = Duration::from_millis(100);
+pub(crate) const RECONNECT_PAUSE: Duration = Duration::from_millis(100);
 pub(crate) struct Lane {
     inner: Arc<Inner>,
     connection: Connection,
-    known: Known,
+    turn: Arc<Turn>,
     /// Keys that somebody else holds, and until when they are not even tried.
     held: HashMap<Vec<u8>, Stopwatch, foldhash::fast::RandomState>,
     /// The whole database is out of reach until then.
@@ -46,16 +46,15 @@ enum Connection {
 }
 
 impl Lane {
-    fn new(inner: Arc<Inner>) -> Self {
+    fn new(inner: Arc<Inner>, turn: Arc<Turn>) -> Self {
         let own = inner.clone();
         let connecting = async move { own.connect_session(own.settings.deadline).await };
         let connection = Connection::First(tokio::spawn(connecting));
-        let known = Known::default();
-        Self { inner, connection, known, held: HashMap::default(), resting: None }
+        Self { inner, connection, turn, held: HashMap::default(), resting: None }
     }
 
-    pub(crate) async fn run(inner: Arc<Inner>, mut queue: mpsc::Receiver<Job>) {
-        let mut lane = Self::new(inner);
+    pub(crate) async fn run(inner: Arc<Inner>, turn: Arc<Turn>, mut queue: mpsc::Receiver<Job>) {
+        let mut lane = Self::new(inner, turn);
         let most = lane.inner.settings.batch;
         let mut jobs = Vec::new();
         while queue.recv_many(&mut jobs, most).await > 0 {
@@ -83,6 +82,13 @@ impl Lane {
         }
     }
 
+    /// Whether the next request would find nothing in its way.
+    fn is_well(&self) -> bool {
+        matches!(self.connection, Connection::Up(_))
+            && self.held.is_empty()
+            && self.resting.is_none()
+    }
+
     /// Takes out the jobs whose keys were found held; those that are not tried yet are answered.
     fn take_suspects(&mut self, jobs: &mut Vec<Job>) -> Vec<Job> {
         if self.held.is_empty() {
@@ -107,8 +113,10 @@ impl Lane {
             jobs.into_iter().map(|job| (job.request, job.back)).unzip();
         let mut reconnected = false;
         let inner = self.inner.clone();
+        let mut lent = self.turn.take().await;
+        self.turn.set_at_rest(false);
         // Lost with every failure: what is in the database then is not known.
-        let mut known = std::mem::take(&mut self.known);
+        let mut known = std::mem::take(&mut *lent);
         loop {
             let session = match self.session().await {
                 Ok(session) => session,
@@ -117,10 +125,12 @@ impl Lane {
             let batch = Attempt { session, requests: &requests, backs: &mut backs, impatient };
             match inner.run_batch(batch, &mut known).await {
                 Ok((answers, held)) => {
-                    self.known = known;
+                    *lent = known;
+                    drop(lent);
                     if impatient {
                         self.note_held(&requests, held);
                     }
+                    self.turn.set_at_rest(requests.len() == 1 && self.is_well());
                     for (back, answer) in backs.into_iter().zip(answers) {
                         // Gone callers need no answer.
                         let _ = back.reply.send(answer);

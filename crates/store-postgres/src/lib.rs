@@ -6,6 +6,7 @@
 //! remembered is decided first, and written by a statement that locks and compares them. Nothing that is right or wrong
 //! depends on what a session remembers between transactions, so that PgBouncer can stand in between.
 
+mod alone;
 mod attempt;
 mod batch;
 mod catalogue;
@@ -37,7 +38,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
-use tokio::runtime::Handle;
+use tokio::runtime::{Handle, Id};
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinHandle;
 use tollgate_core::store::{
@@ -53,6 +54,7 @@ pub use settings::{BadUrl, Settings};
 #[doc(hidden)]
 pub use simulation::{Stream, World};
 
+use alone::{OwnSessions, ToLane, Turn};
 use clerk::Clerks;
 use connect::Connector;
 use desk::Desks;
@@ -67,7 +69,7 @@ use time::Time;
 /// The PostgreSQL store. Every instance on the same database and schema shares its counts.
 pub struct Postgres {
     inner: Arc<Inner>,
-    lanes: Vec<mpsc::Sender<Job>>,
+    lanes: Vec<ToLane>,
     clerks: Clerks,
     hasher: foldhash::fast::FixedState,
     sweeper: JoinHandle<()>,
@@ -88,7 +90,10 @@ pub(crate) struct Inner {
     run: u64,
     sequence: AtomicU64,
     desks: Desks,
+    own_sessions: OwnSessions,
     engine: Handle,
+    /// The runtime of the store's own thread, if it has one.
+    engine_runtime: Option<Id>,
     closed: AtomicBool,
 }
 
@@ -141,16 +146,19 @@ impl Postgres {
             run,
             sequence: AtomicU64::new(0),
             desks: Desks::default(),
+            own_sessions: OwnSessions::default(),
             engine: engine.handle.clone(),
+            engine_runtime: engine.runtime,
             closed: AtomicBool::new(false),
             settings,
         });
         inner.migrate().await?;
         let lanes = (0..inner.settings.lanes)
             .map(|_| {
-                let (sender, queue) = mpsc::channel(inner.settings.queue);
-                engine.handle.spawn(Lane::run(inner.clone(), queue));
-                sender
+                let (queue, jobs) = mpsc::channel(inner.settings.queue);
+                let turn = Arc::<Turn>::default();
+                engine.handle.spawn(Lane::run(inner.clone(), turn.clone(), jobs));
+                ToLane { queue, turn }
             })
             .collect();
         let sweeper = engine.handle.spawn(sweep::run(inner.clone()));
@@ -224,7 +232,9 @@ impl Postgres {
         let (reply, answer) = oneshot::channel();
         let job = Job { request, back: Back { reply, render } };
         let answered = async {
-            lane.send(job).await.map_err(|_| closed())?;
+            if let Some(job) = self.inner.go_alone(lane, job) {
+                lane.queue.send(job).await.map_err(|_| closed())?;
+            }
             answer.await.map_err(|_| closed())?
         };
         tokio::time::timeout(self.inner.settings.deadline, answered)
