@@ -32,6 +32,8 @@ impl InProcess {
             loads::prepare(&gate).await?;
             anyhow::Ok(gate)
         })?;
+        // It does nothing but ask.
+        gate.adopt_runtime(runtime.handle());
         let subjects = (1..=MANY_KEYS).map(Subject::new).collect();
         Ok(Self { runtime, gate: Arc::new(gate), subjects })
     }

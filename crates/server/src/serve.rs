@@ -125,6 +125,7 @@ async fn serve(
     let threads = Threads::start().map_err(|error| {
         Failure::unreachable(format!("the threads for connections did not start: {error}"))
     })?;
+    let threads = threads.adopted_by(&gate);
     let keeping_up = tokio::spawn(keep_up(gate.clone()));
     let relay = mail.start();
     listener::serve(listener, app, limits, threads, tls, stop_signals.next()).await;

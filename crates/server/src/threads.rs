@@ -8,6 +8,7 @@ use std::io;
 use tokio::net::TcpStream;
 use tokio::runtime::{Builder, Handle};
 use tokio::sync::watch;
+use tollgate::Tollgate;
 
 /// Ends its threads, and what still runs there, when it is dropped.
 pub(crate) struct Threads {
@@ -22,6 +23,12 @@ impl Threads {
         let (running, stopped) = watch::channel(());
         let runtimes = (0..cores).map(|_| start(stopped.clone())).collect::<io::Result<_>>()?;
         Ok(Self { runtimes, next: 0, _running: running })
+    }
+
+    /// Nothing is ever waited for on them but what their tasks wait for.
+    pub(crate) fn adopted_by(self, gate: &Tollgate) -> Self {
+        self.runtimes.iter().for_each(|runtime| gate.adopt_runtime(runtime));
+        self
     }
 
     /// Hands a client to the next thread in turn.

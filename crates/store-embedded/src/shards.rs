@@ -115,7 +115,7 @@ impl KeptKey {
         Key::parse(self.as_slice()).expect("it was made from one")
     }
 
-    #[inline]
+    #[inline(always)]
     fn is(&self, key: Key<'_>) -> bool {
         Key::parse(self.as_slice()) == Some(key)
     }

@@ -129,9 +129,10 @@ impl Inner {
         let states: Vec<&[u8]> = changes.keys.iter().filter_map(|key| known.get(key)).collect();
         let guess = Guess { reading, behind_micros: self.time.tolerance_micros() };
         let committed = self.statements.commit_known(attempt.session, &states, &changes, guess);
+        let sent_micros = self.time.steady_micros();
         match self.in_time(committed).await {
             Ok(Ok(Some(database_micros))) => {
-                self.time.read(database_micros);
+                self.time.read_since(sent_micros, database_micros);
                 known.trust.was_right();
                 known.remember(&batch, reading);
                 self.stats.batch(attempt.requests.len() as u64);

@@ -4,7 +4,7 @@
 //! steps wake nobody; on the callers' runtime each may wake another core. And a store then works
 //! the same whatever runtime it is opened on.
 
-use tokio::runtime::{Builder, Handle, Id};
+use tokio::runtime::{Builder, Handle};
 use tokio::sync::oneshot;
 use tollgate_core::store::{StoreError, StoreErrorKind};
 
@@ -12,8 +12,6 @@ use tollgate_core::store::{StoreError, StoreErrorKind};
 #[derive(Debug)]
 pub(crate) struct Engine {
     pub(crate) handle: Handle,
-    /// Of the thread, if there is one.
-    pub(crate) runtime: Option<Id>,
     _stop: oneshot::Sender<()>,
 }
 
@@ -21,7 +19,7 @@ impl Engine {
     /// On the present runtime, which goes on when it is dropped.
     #[cfg(feature = "simulation")]
     pub(crate) fn here() -> Self {
-        Self { handle: Handle::current(), runtime: None, _stop: oneshot::channel().0 }
+        Self { handle: Handle::current(), _stop: oneshot::channel().0 }
     }
 
     pub(crate) fn start() -> Result<Self, StoreError> {
@@ -39,7 +37,6 @@ impl Engine {
                 let _ = runtime.block_on(stopped);
             })
             .map_err(failed)?;
-        let own = Some(handle.id());
-        Ok(Self { handle, runtime: own, _stop: stop })
+        Ok(Self { handle, _stop: stop })
     }
 }

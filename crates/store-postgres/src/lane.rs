@@ -25,7 +25,7 @@ const REST: Duration = Duration::from_millis(100);
 /// A key that was held and never asked for again is forgotten after this.
 const FORGET_HELD: Duration = Duration::from_secs(10);
 /// Between attempts to connect.
-pub(crate) const RECONNECT_PAUSE: Duration = Duration::from_millis(100);
+const RECONNECT_PAUSE: Duration = Duration::from_millis(100);
 pub(crate) struct Lane {
     inner: Arc<Inner>,
     connection: Connection,
@@ -58,8 +58,6 @@ impl Lane {
         let most = lane.inner.settings.batch;
         let mut jobs = Vec::new();
         while queue.recv_many(&mut jobs, most).await > 0 {
-            // Whoever gave up waiting gets nothing counted.
-            jobs.retain(|job| !job.back.reply.is_closed());
             lane.answer(std::mem::take(&mut jobs)).await;
             // Those just answered may ask again at once: let them into the next batch.
             tokio::task::yield_now().await;
@@ -82,13 +80,6 @@ impl Lane {
         }
     }
 
-    /// Whether the next request would find nothing in its way.
-    fn is_well(&self) -> bool {
-        matches!(self.connection, Connection::Up(_))
-            && self.held.is_empty()
-            && self.resting.is_none()
-    }
-
     /// Takes out the jobs whose keys were found held; those that are not tried yet are answered.
     fn take_suspects(&mut self, jobs: &mut Vec<Job>) -> Vec<Job> {
         if self.held.is_empty() {
@@ -109,12 +100,17 @@ impl Lane {
 
     /// Answers jobs in one batch. Nothing of it is retried once it may have happened.
     async fn answer_alike(&mut self, jobs: Vec<Job>, mut impatient: bool) {
-        let (requests, mut backs): (Vec<Request>, Vec<Back>) =
-            jobs.into_iter().map(|job| (job.request, job.back)).unzip();
-        let mut reconnected = false;
-        let inner = self.inner.clone();
         let mut lent = self.turn.take().await;
         self.turn.set_at_rest(false);
+        // Whoever gave up waiting gets nothing counted.
+        let waiting = jobs.into_iter().filter(|job| !job.back.reply.is_closed());
+        let (requests, mut backs): (Vec<Request>, Vec<Back>) =
+            waiting.map(|job| (job.request, job.back)).unzip();
+        if requests.is_empty() {
+            return;
+        }
+        let mut reconnected = false;
+        let inner = self.inner.clone();
         // Lost with every failure: what is in the database then is not known.
         let mut known = std::mem::take(&mut *lent);
         loop {
@@ -130,7 +126,7 @@ impl Lane {
                     if impatient {
                         self.note_held(&requests, held);
                     }
-                    self.turn.set_at_rest(requests.len() == 1 && self.is_well());
+                    self.turn.set_at_rest(requests.len() == 1);
                     for (back, answer) in backs.into_iter().zip(answers) {
                         // Gone callers need no answer.
                         let _ = back.reply.send(answer);
@@ -214,6 +210,7 @@ impl Lane {
         else {
             return false;
         };
+        self.inner.own_sessions.forget();
         if session.is_closed() {
             return true;
         }

@@ -38,7 +38,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
-use tokio::runtime::{Handle, Id};
+use tokio::runtime::Handle;
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinHandle;
 use tollgate_core::store::{
@@ -92,8 +92,6 @@ pub(crate) struct Inner {
     desks: Desks,
     own_sessions: OwnSessions,
     engine: Handle,
-    /// The runtime of the store's own thread, if it has one.
-    engine_runtime: Option<Id>,
     closed: AtomicBool,
 }
 
@@ -125,7 +123,10 @@ impl Postgres {
     pub async fn open_in(settings: Settings, world: Arc<dyn World>) -> Result<Self, StoreError> {
         let run = world.number();
         let connector = Connector::new(&settings)?.within(world);
-        Self::start(settings, None, connector, run, || Ok(Engine::here())).await
+        let store = Self::start(settings, None, connector, run, || Ok(Engine::here())).await?;
+        // There is no other, and this is to be simulated, too.
+        store.adopt_runtime(&Handle::current());
+        Ok(store)
     }
 
     async fn start(
@@ -148,7 +149,6 @@ impl Postgres {
             desks: Desks::default(),
             own_sessions: OwnSessions::default(),
             engine: engine.handle.clone(),
-            engine_runtime: engine.runtime,
             closed: AtomicBool::new(false),
             settings,
         });
@@ -196,6 +196,12 @@ impl Postgres {
     /// The runtime of the store's own thread: there is always somebody who drives it.
     pub fn runtime(&self) -> &Handle {
         &self.inner.engine
+    }
+
+    /// Lets checks that come alone on this runtime go over a connection that it drives. It must never
+    /// be blocked, and have I/O and time. With too many of them, nothing changes.
+    pub fn adopt_runtime(&self, runtime: &Handle) {
+        self.inner.adopt(runtime);
     }
 
     /// Checks and refunds have their answer, or an error, by then; so has one slot.

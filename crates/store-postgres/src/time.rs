@@ -54,6 +54,13 @@ impl Time {
         }
     }
 
+    /// The same for an answer to what was sent then. One that lay about for long says nothing of now.
+    pub(crate) fn read_since(&self, sent_micros: i64, database_micros: i64) {
+        if self.steady_micros() - sent_micros < TOLERANCE_MICROS {
+            self.read(database_micros);
+        }
+    }
+
     /// What to decide by when the clock shows this, and this is how far a sweep has been.
     pub(crate) fn not_before(&self, clock: Instant, swept_at_micros: i64) -> Instant {
         self.raise_swept_at(swept_at_micros);

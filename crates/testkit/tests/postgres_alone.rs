@@ -4,14 +4,13 @@
 
 use std::future::poll_fn;
 use std::pin::pin;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::task::Poll;
 use std::time::{Duration, Instant as Stopwatch};
 
 use testkit::random;
 use testkit::servers::{Moment, Postgres, Proxy};
-use tokio::runtime::{Builder, Runtime};
+use tokio::runtime::{Builder, Handle, Runtime};
 use tollgate::{Policy, Tollgate};
 
 const DEADLINE: Duration = Duration::from_secs(10);
@@ -38,8 +37,9 @@ async fn open(server: &str, max: u64) -> Ground {
 struct Settled {
     /// So many it took.
     checks: u64,
-    /// The lane's session began before this, and that of the lone caller after it.
-    since: String,
+    /// Which sessions began before anybody went alone, the lane's among them, and which later.
+    before: String,
+    own: String,
 }
 
 impl Ground {
@@ -61,51 +61,89 @@ impl Ground {
         ))
     }
 
-    /// Checks alone until it is not the lane that does it.
+    /// Checks alone on this runtime until it is not the lane that does it.
     async fn settle(&self) -> Settled {
-        let since = Postgres::shared().psql("select clock_timestamp()");
-        let own = format!("backend_start > '{since}'");
+        assert!(self.check().await);
+        let now = Postgres::shared().psql("select clock_timestamp()");
+        let (before, own) =
+            (format!("backend_start <= '{now}'"), format!("backend_start > '{now}'"));
+        self.gate.adopt_runtime(&Handle::current());
+        let checks = 1 + self.check_until_written(&own).await;
+        Settled { checks, before, own }
+    }
+
+    /// Checks until it is done by a session that `which` are; so many it took.
+    async fn check_until_written(&self, which: &str) -> u64 {
         let started = Stopwatch::now();
         for checks in 1.. {
-            let before = self.last_written(&own);
+            let written = self.last_written(which);
             assert!(self.check().await);
             // It has written something, and not only prepared to.
-            if !before.is_empty() && before != self.last_written(&own) {
-                return Settled { checks, since };
+            if !written.is_empty() && written != self.last_written(which) {
+                return checks;
             }
             assert!(started.elapsed() < DEADLINE, "the lane does it all");
         }
         unreachable!("the loop ends by itself")
     }
+
+    /// As many checks as there may be doubts.
+    async fn check_often(&self) {
+        for _ in 0..20 {
+            assert!(self.check().await);
+        }
+    }
 }
 
 #[test]
 fn a_lone_check_goes_over_a_connection_of_its_callers_runtime() {
-    let runtime = runtime();
-    runtime.block_on(async {
+    runtime().block_on(async {
         let ground = open(&Postgres::shared().url(), 1000).await;
-        let Settled { checks, since } = ground.settle().await;
-        let by_the_lane = format!("backend_start <= '{since}'");
-        let before = ground.last_written(&by_the_lane);
-        for _ in 0..20 {
-            assert!(ground.check().await);
-        }
-        assert_eq!(ground.last_written(&by_the_lane), before, "the lane's session rests");
+        let Settled { checks, before, own } = ground.settle().await;
+        let (by_the_lane, by_itself) = (ground.last_written(&before), ground.last_written(&own));
+        ground.check_often().await;
+        assert_eq!(ground.last_written(&before), by_the_lane, "the lane's session rests");
+        assert_ne!(ground.last_written(&own), by_itself);
         assert_eq!(ground.used().await, checks + 20);
     });
 }
 
 #[test]
+fn only_so_many_runtimes_are_adopted_and_none_unasked() {
+    let ground = runtime().block_on(open(&Postgres::shared().url(), 1000));
+    let (first, second, third) = (runtime(), runtime(), runtime());
+    for unasked in [&first, &third] {
+        unasked.block_on(ground.check_often());
+    }
+    first.block_on(ground.settle());
+    second.block_on(ground.settle());
+    ground.gate.adopt_runtime(third.handle());
+    let now = Postgres::shared().psql("select clock_timestamp()");
+    third.block_on(ground.check_often());
+    assert_eq!(ground.last_written(&format!("backend_start > '{now}'")), "");
+}
+
+#[test]
 fn callers_of_several_runtimes_get_exactly_what_there_is() {
-    let (runtimes, most) = (3, 500);
-    let ground = Arc::new(runtime().block_on(open(&Postgres::shared().url(), most)));
-    let allowed = AtomicU64::new(0);
+    let (runtimes, most) = (2, 500);
+    let ground = runtime().block_on(open(&Postgres::shared().url(), most));
+    let (allowed, alone) = (AtomicU64::new(0), tokio::sync::Mutex::new(()));
     std::thread::scope(|scope| {
         for _ in 0..runtimes {
             scope.spawn(|| {
                 runtime().block_on(async {
-                    for _ in 0..most {
+                    {
+                        let _alone = alone.lock().await;
+                        allowed.fetch_add(ground.settle().await.checks, Relaxed);
+                    }
+                    for number in 0..most {
+                        // Now alone, then both at once.
+                        let alone = match number / 10 % 2 {
+                            0 => Some(alone.lock().await),
+                            _ => None,
+                        };
                         allowed.fetch_add(u64::from(ground.check().await), Relaxed);
+                        drop(alone);
                     }
                 });
             });
@@ -116,7 +154,7 @@ fn callers_of_several_runtimes_get_exactly_what_there_is() {
 }
 
 #[test]
-fn a_runtime_that_is_kept_busy_holds_up_no_other_caller() {
+fn a_runtime_that_is_kept_busy_all_the_same_holds_up_no_other_caller() {
     let (busy, other) = (runtime(), runtime());
     let ground = busy.block_on(open(&Postgres::shared().url(), 1000));
     let before = busy.block_on(ground.settle()).checks;
@@ -134,6 +172,7 @@ fn a_runtime_that_is_kept_busy_holds_up_no_other_caller() {
             });
             answered.join().unwrap()
         });
+        assert!(took > Duration::from_millis(50), "{took:?}: nobody had the memory");
         assert!(took < DEADLINE / 10, "{took:?}");
         assert!(check.await, "it is decided anew by what the other has counted");
     });
@@ -141,9 +180,24 @@ fn a_runtime_that_is_kept_busy_holds_up_no_other_caller() {
 }
 
 #[test]
+fn a_lone_callers_connection_that_the_server_ends_is_replaced() {
+    let postgres = Postgres::shared();
+    runtime().block_on(async {
+        let ground = open(&postgres.url(), 1000).await;
+        let Settled { checks, own, .. } = ground.settle().await;
+        postgres.psql(&format!(
+            "select pg_terminate_backend(pid) from pg_stat_activity where {own} \
+             and query like '%What write_known does%{}%' and query not like '%pg_stat%'",
+            ground.schema
+        ));
+        let again = ground.check_until_written(&own).await;
+        assert_eq!(ground.used().await, checks + again);
+    });
+}
+
+#[test]
 fn whoever_stops_waiting_before_anything_was_sent_is_not_counted() {
-    let runtime = runtime();
-    runtime.block_on(async {
+    runtime().block_on(async {
         let ground = open(&Postgres::shared().url(), 1000).await;
         let before = ground.settle().await.checks;
         for _ in 0..10 {
@@ -160,23 +214,10 @@ fn whoever_stops_waiting_before_anything_was_sent_is_not_counted() {
 }
 
 #[test]
-fn runtimes_that_have_ended_leave_no_connections_behind() {
-    let ground = runtime().block_on(open(&Postgres::shared().url(), 1000));
-    for _ in 0..6 {
-        let short_lived = runtime();
-        // The one before may still be on its way out.
-        let used = short_lived.block_on(ground.used());
-        let checks = short_lived.block_on(ground.settle()).checks;
-        assert_eq!(short_lived.block_on(ground.used()), used + checks);
-    }
-}
-
-#[test]
 fn a_lone_answer_that_is_lost_counts_and_a_lone_check_that_never_arrives_does_not() {
     let postgres = Postgres::shared();
     for (moment, counted) in [(Moment::AtTheAnswer, 1), (Moment::BeforeTheServer, 0)] {
-        let runtime = runtime();
-        runtime.block_on(async {
+        runtime().block_on(async {
             let proxy = Proxy::start(postgres.port());
             let ground = open(&proxy.through(&postgres.url()), 1000).await;
             let before = ground.settle().await.checks;
@@ -190,9 +231,7 @@ fn a_lone_answer_that_is_lost_counts_and_a_lone_check_that_never_arrives_does_no
                 tokio::time::sleep(Duration::from_millis(20)).await;
             }
             assert_eq!(ground.used().await, before + counted, "{moment:?}");
-            for _ in 0..20 {
-                assert!(ground.check().await);
-            }
+            ground.check_often().await;
             assert_eq!(ground.used().await, before + counted + 20);
         });
     }

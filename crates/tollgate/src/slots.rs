@@ -175,6 +175,11 @@ impl Tollgate {
                 before => Some(before?),
             };
             let changed = with_window(policy, before.as_deref(), max, per)?;
+            if let Some(before) = &before
+                && before.policy().is_same(&changed)
+            {
+                return Ok(before.clone());
+            }
             let base = Base::InForce(before.map(|before| before.version()));
             if let Some(applied) = self.put_in_force(&changed, by, base).await? {
                 return Ok(applied.policy);

@@ -44,6 +44,11 @@ pub(crate) async fn open(url: &str, clock: Option<Arc<dyn Clock>>) -> Result<Sto
             let why = "a store in memory is memory:, not sqlite::memory:";
             Err(Error::BadStoreUrl(why.into()))
         }
+        // SQLite's own URLs have them; as part of a file's name, a new store would be made.
+        Some(path) if path.contains('?') => {
+            let why = "sqlite: takes a path and no settings; a path has no question mark";
+            Err(Error::BadStoreUrl(why.into()))
+        }
         Some(path) => Ok(Store::Embedded(Embedded::open(path, clock)?)),
         None => {
             let meant = match url {
@@ -165,6 +170,14 @@ impl Store {
         match self {
             Self::Embedded(store) => Some(store.check_blocking(ask, decision)),
             Self::Postgres(_) => None,
+        }
+    }
+
+    pub(crate) fn adopt_runtime(&self, runtime: &Handle) {
+        match self {
+            Self::Postgres(store) => store.adopt_runtime(runtime),
+            // It answers on the caller's thread as it is.
+            Self::Embedded(_) => {}
         }
     }
 
@@ -344,7 +357,7 @@ impl Store {
 
 #[cfg(test)]
 mod tests {
-    use super::{shown_url, sqlite_path};
+    use super::{open, shown_url, sqlite_path};
 
     #[test]
     fn a_shown_url_has_no_password() {
@@ -374,5 +387,14 @@ mod tests {
         ] {
             assert_eq!(sqlite_path(url), path, "{url}");
         }
+    }
+
+    #[tokio::test]
+    async fn settings_behind_a_path_are_no_part_of_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let url = format!("sqlite:{}/counts.db?mode=ro", folder.path().display());
+        let error = open(&url, None).await.unwrap_err();
+        assert!(error.to_string().contains("no settings"), "{error}");
+        assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0, "nothing was made");
     }
 }

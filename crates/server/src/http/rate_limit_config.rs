@@ -69,13 +69,13 @@ pub(crate) async fn post(
     let request: ConfigRequest = parse(&bytes)?;
     check(&request)?;
     let ConfigRequest { config_name, max_per_window, window_size } = request;
-    let gate = app.gate.clone();
-    let change = async move {
-        gate.set_window(&config_name, max_per_window, &window_size, &caller.name).await
-    };
+    let (gate, per) = (app.gate.clone(), window_size.clone());
+    let change =
+        async move { gate.set_window(&config_name, max_per_window, &per, &caller.name).await };
     let policy = app.finish(change).await?;
     let config = Config::of(&policy).expect("its limits have become one, without attributes");
-    Ok((StatusCode::CREATED, Json(config)))
+    // In the caller's words, also where others were in force already.
+    Ok((StatusCode::CREATED, Json(Config { window_size, ..config })))
 }
 
 /// Such a config must be one that events can be scheduled by, also when it is not used for that.

@@ -28,6 +28,10 @@ fn a_config_is_201_with_exactly_the_seeds_members_also_when_unchanged() {
     let again = server.post(PATH, &config(200, "PT4S"));
     assert_eq!((again.status, again.json()), (201, first.clone()));
     assert_eq!(server.get("/admin/rate-limit/config?name=payments").ok(), first);
+    let mut in_other_words = first;
+    in_other_words["windowSize"] = json!("4s");
+    let again = server.post(PATH, &config(200, "4s"));
+    assert_eq!((again.status, again.json()), (201, in_other_words), "another way to write it");
     let changed = server.post(PATH, &config(80, "PT10S"));
     assert_eq!((changed.status, &changed.json()["version"]), (201, &json!(2)));
     assert_eq!(server.get("/admin/rate-limit/config?name=payments").ok(), changed.json());
