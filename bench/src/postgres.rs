@@ -46,7 +46,8 @@ pub(crate) fn run(pace: Pace, parameters: &str) -> Result<()> {
     report.note(format!(
         "PostgreSQL {}, fsync and synchronous_commit on, 128 MB of buffers, all on the same cores. \
          Medians of {} interleaved rounds of {} s each, after one that is not counted; \
-         `pgbench -M prepared -j 2` drives the SQL, `wrk -t2` our server. \
+         `pgbench -M prepared -j 2` drives the SQL, `wrk -t2` our server; in process the callers' \
+         runtime is adopted (`Tollgate::adopt_runtime`), as the server's threads are. \
          Redis runs a script by EVALSHA, one request at a time on each connection.\n\
          What else ran took {} % of the machine before the start.{}",
         rig.version(),
