@@ -99,12 +99,20 @@ impl Ground {
 fn a_lone_check_goes_over_a_connection_of_its_callers_runtime() {
     runtime().block_on(async {
         let ground = open(&Postgres::shared().url(), 1000).await;
-        let Settled { checks, before, own } = ground.settle().await;
-        let (by_the_lane, by_itself) = (ground.last_written(&before), ground.last_written(&own));
-        ground.check_often().await;
-        assert_eq!(ground.last_written(&before), by_the_lane, "the lane's session rests");
-        assert_ne!(ground.last_written(&own), by_itself);
-        assert_eq!(ground.used().await, checks + 20);
+        let Settled { mut checks, before, own } = ground.settle().await;
+        let started = Stopwatch::now();
+        loop {
+            let written = [&before, &own].map(|which| ground.last_written(which));
+            ground.check_often().await;
+            checks += 20;
+            let [by_the_lane, by_itself] = [&before, &own].map(|which| ground.last_written(which));
+            if by_the_lane == written[0] && by_itself != written[1] {
+                break;
+            }
+            // A machine that is busy elsewhere may have one wait for longer than memory is good for.
+            assert!(started.elapsed() < DEADLINE, "the lane's session never rests");
+        }
+        assert_eq!(ground.used().await, checks);
     });
 }
 
@@ -173,7 +181,7 @@ fn a_runtime_that_is_kept_busy_all_the_same_holds_up_no_other_caller() {
             answered.join().unwrap()
         });
         assert!(took > Duration::from_millis(50), "{took:?}: nobody had the memory");
-        assert!(took < DEADLINE / 10, "{took:?}");
+        assert!(took < DEADLINE / 2, "{took:?}");
         assert!(check.await, "it is decided anew by what the other has counted");
     });
     assert_eq!(busy.block_on(ground.used()), before + 2);
