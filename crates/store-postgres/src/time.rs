@@ -102,3 +102,20 @@ impl Time {
         self.injected.is_some()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_answer_that_lay_about_does_not_set_the_clock() {
+        let time = Time::new(None);
+        let (noon, later) = (1_900_000_000_000_000, 1_900_000_060_000_000);
+        time.read(later);
+        // What the database's clock showed a minute ago, in an answer that is looked at now.
+        time.read_since(time.steady_micros() - 60_000_000, noon);
+        assert!(time.now().as_micros() >= later);
+        time.read_since(time.steady_micros(), noon);
+        assert!(time.now().as_micros() < later, "what was just said is believed, also backwards");
+    }
+}

@@ -25,8 +25,13 @@ fn runtime() -> Runtime {
 }
 
 async fn open(server: &str, max: u64) -> Ground {
+    open_with(server, max, DEADLINE).await
+}
+
+async fn open_with(server: &str, max: u64, deadline: Duration) -> Ground {
     let schema = random::name("s").replace('-', "_");
-    let url = format!("{server}?schema={schema}&deadline=10s&lanes=1&shield=off");
+    let deadline = deadline.as_millis();
+    let url = format!("{server}?schema={schema}&deadline={deadline}ms&lanes=1&shield=off");
     let gate = Tollgate::open(&url).await.unwrap();
     let limits =
         format!(r#"limits = [{{ name = "user", max = {max}, per = "30d", by = ["user"] }}]"#);
@@ -249,4 +254,29 @@ fn a_lone_answer_that_is_lost_counts_and_a_lone_check_that_never_arrives_does_no
             assert_eq!(ground.used().await, before + counted + 20);
         });
     }
+}
+
+#[test]
+fn a_database_that_hangs_in_mid_statement_is_answered_for_and_used_again() {
+    let postgres = Postgres::shared();
+    let deadline = Duration::from_millis(500);
+    runtime().block_on(async {
+        let proxy = Proxy::start(postgres.port());
+        let ground = open_with(&proxy.through(&postgres.url()), 1000, deadline).await;
+        ground.settle().await;
+        proxy.stall();
+        for _ in 0..3 {
+            let started = Stopwatch::now();
+            ground.gate.check("p", &[("user", "ada")], 1).await.unwrap_err();
+            let took = started.elapsed();
+            assert!(took < deadline * 4, "{took:?}");
+        }
+        proxy.pass();
+        let started = Stopwatch::now();
+        while ground.gate.check("p", &[("user", "ada")], 1).await.is_err() {
+            assert!(started.elapsed() < DEADLINE, "it is not used again");
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        ground.check_often().await;
+    });
 }
